@@ -67,7 +67,7 @@ class HeadTable:
         """Add or replace one column; heads that a measure says nothing of stay empty."""
         stray = set(values) - set(self.heads)
         if stray:
-            raise ValueError(f"column {name} has heads that are not in the table: {sorted(stray)}")
+            raise ValueError(f"column {name} has heads that are not in the table: {sorted(map(str, stray))}")
         self.columns[name] = dict(values)
 
     def __getitem__(self, name: str) -> dict[Head, Any]:
