@@ -1,0 +1,1 @@
+"""Corpora, BPE, token shards on disk and length-bucketed batches."""

@@ -1,0 +1,120 @@
+"""A corpus folder: `train.en`, `train.fr`, ... `test.fr`, and `corpus.json` where we made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from headcount.data.pairs import SPLITS, parse_language_pair
+from headcount.errors import UserError
+from headcount.files import read_json, read_lines, require_file
+
+DESCRIPTION = "corpus.json"
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Parallel text on disk, one sentence a line, line N of one side translating line N."""
+
+    folder: Path
+    source_language: str
+    target_language: str
+    description: dict[str, Any] = field(default_factory=dict)
+    """What `corpus.json` says; empty for a folder of the user's own."""
+
+    def path(self, split: str, side: str) -> Path:
+        """The file of a split ("train") and a side ("source", "target" or a language)."""
+        language = {"source": self.source_language, "target": self.target_language}.get(side, side)
+        return find_side(self.folder, split, language)
+
+    def trees(self, split: str) -> Path | None:
+        """Gold parses of the source side in CoNLL-U, line for line, where there are any."""
+        path = self.folder / f"{split}.conllu"
+        return path if path.is_file() else None
+
+    @cached_property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that the folder has."""
+        sides = (self.source_language, self.target_language)
+        return tuple(s for s in SPLITS if any(_exists(self.folder, s, lang) for lang in sides))
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Pairs in each split, counted once; sides of different lengths are an error."""
+        return {split: count_pairs(self, split) for split in self.splits}
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """The sentence pairs of a split, in order."""
+        sides = (read_lines(self.path(split, side)) for side in ("source", "target"))
+        return zip(*sides, strict=True)
+
+
+def load_corpus(folder: Path, pair: str | None = None, check: bool = True) -> Corpus:
+    """Open a corpus folder, ours or the user's own.
+
+    Without a `corpus.json` the languages are the given pair or, where exactly two sides are
+    there, the endings of `train.*`, English first. `check` counts the lines of every file.
+    """
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise UserError(
+            f"{folder} {what}.", "Give a corpus folder, as `headcount data` makes them."
+        )
+    description: dict[str, Any] = {}
+    if (folder / DESCRIPTION).exists():
+        description = read_json(folder / DESCRIPTION)
+    languages = parse_language_pair(pair) if pair else _languages(folder, description)
+    corpus = Corpus(folder, *languages, description)
+    for side in languages:
+        corpus.path("train", side)
+    if check:
+        _ = corpus.counts
+    return corpus
+
+
+def count_pairs(corpus: Corpus, split: str) -> int:
+    """How many pairs a split has; an error where its sides have different numbers of lines."""
+    paths = [corpus.path(split, side) for side in ("source", "target")]
+    sizes = [sum(1 for _ in read_lines(path)) for path in paths]
+    if sizes[0] != sizes[1]:
+        raise UserError(
+            f"{paths[0]} has {sizes[0]} lines but {paths[1]} has {sizes[1]}.",
+            "Line N of one file must translate line N of the other.",
+        )
+    return sizes[0]
+
+
+def find_side(folder: Path, split: str, language: str) -> Path:
+    """`train.en` or `train.en.gz` of a folder."""
+    plain = folder / f"{split}.{language}"
+    packed = plain.with_name(plain.name + ".gz")
+    return packed if packed.is_file() and not plain.is_file() else require_file(plain)
+
+
+def _exists(folder: Path, split: str, language: str) -> bool:
+    return any((folder / f"{split}.{language}{end}").is_file() for end in ("", ".gz"))
+
+
+def _languages(folder: Path, description: dict[str, Any]) -> tuple[str, str]:
+    if description:
+        try:
+            named = description["languages"]
+            return str(named["source"]), str(named["target"])
+        except (KeyError, TypeError) as error:
+            raise UserError(
+                f"{folder / DESCRIPTION} does not name the languages.", "Make the corpus again."
+            ) from error
+    names = {p.name.removesuffix(".gz") for p in folder.glob("train.*")}
+    found = sorted({name.removeprefix("train.") for name in names} - {"conllu", "tsv", "json"})
+    if len(found) != 2:
+        shown = ", ".join(found) or "none"
+        raise UserError(
+            f"{folder} should hold two training files such as train.en and train.fr "
+            f"(endings found: {shown}).",
+            "Name the two languages with --pair, or check the folder.",
+        )
+    first, second = sorted(found, key=lambda language: language != "en")
+    return first, second
