@@ -67,7 +67,9 @@ class HeadTable:
         """Add or replace one column; heads that a measure says nothing of stay empty."""
         stray = set(values) - set(self.heads)
         if stray:
-            raise ValueError(f"column {name} has heads that are not in the table: {sorted(map(str, stray))}")
+            raise ValueError(
+                f"column {name} has heads that are not in the table: {sorted(map(str, stray))}"
+            )
         self.columns[name] = dict(values)
 
     def __getitem__(self, name: str) -> dict[Head, Any]:
@@ -123,3 +125,57 @@ def _cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4f}" if isinstance(value, float) else str(value)
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Which heads exist in each layer of each site; a pruned model has fewer, maybe none."""
+
+    layers: Mapping[str, tuple[tuple[int, ...], ...]]
+
+    @classmethod
+    def full(cls, encoder_layers: int, decoder_layers: int, heads: int) -> HeadLayout:
+        """Every layer of every site with all of its heads."""
+        depths = {"enc": encoder_layers, "dec": decoder_layers, "cross": decoder_layers}
+        return cls({site: (tuple(range(heads)),) * depth for site, depth in depths.items()})
+
+    def heads(self, sites: Iterable[str] = SITES) -> list[Head]:
+        """All heads that exist at the given sites."""
+        wanted = set(sites)
+        return [
+            Head(site, layer, index)
+            for site in SITES
+            if site in wanted
+            for layer, indices in enumerate(self.layers.get(site, ()))
+            for index in indices
+        ]
+
+    def keeping(self, kept: Iterable[Head], sites: Iterable[str] = SITES) -> HeadLayout:
+        """The layout in which the given sites keep only the given heads."""
+        kept, wanted = set(kept), set(sites)
+        return HeadLayout(
+            {
+                site: tuple(
+                    tuple(i for i in indices if site not in wanted or Head(site, layer, i) in kept)
+                    for layer, indices in enumerate(layers)
+                )
+                for site, layers in self.layers.items()
+            }
+        )
+
+    def count(self, site: str) -> int:
+        """How many heads a site has in all of its layers."""
+        return sum(len(indices) for indices in self.layers.get(site, ()))
+
+    def to_json(self) -> dict[str, list[list[int]]]:
+        """The form in which `heads.json` keeps it."""
+        return {site: [list(i) for i in layers] for site, layers in self.layers.items()}
+
+    @classmethod
+    def from_json(cls, value: Any, where: str) -> HeadLayout:
+        """Read the form of `heads.json`."""
+        try:
+            layers = {s: tuple(tuple(int(i) for i in ind) for ind in value[s]) for s in SITES}
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(f"{where} lists no heads ({error!r}).", "Restore the file.") from error
+        return cls(layers)

@@ -1,0 +1,64 @@
+"""The command line: one thin command a verb, one file a verb, no logic.
+
+Heavy libraries are imported inside the commands, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+
+import typer
+
+from headcount import __version__
+from headcount.errors import UserError
+
+app = typer.Typer(
+    name="headcount",
+    help="Find out which attention heads of a Transformer matter, what they do, and prune the rest.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Verb -> the module of this package that holds the function of the same name.
+VERBS = ("data", "train", "translate", "score")
+for verb in VERBS:
+    module = import_module(f"headcount.cli.{verb}")
+    app.command(name=verb.replace("_", "-"))(getattr(module, verb))
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"headcount {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_show_version, is_eager=True, help="Show the version."
+    ),
+) -> None:
+    """Options before the verb."""
+
+
+def main() -> None:
+    """Entry point: bad input becomes one line and exit code 2, never a traceback."""
+    try:
+        app()
+    except UserError as error:
+        _stop(str(error), 2)
+    except KeyboardInterrupt:
+        _stop("Interrupted.", 130)
+    except BrokenPipeError:
+        # The reader of a pipe went away (`headcount ... | head`): nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _stop(message: str, code: int) -> None:
+    print(f"headcount: {message}", file=sys.stderr)
+    sys.exit(code)

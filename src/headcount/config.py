@@ -1,0 +1,190 @@
+"""Every setting of a run, typed and validated, in one place.
+
+A recipe is a YAML file with the sections below; defaults are the paper's (App. B). The resolved
+configuration is written into the run folder as `config.yaml`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from headcount.errors import UserError
+from headcount.files import require_file
+
+RUN_VERSION = 1
+
+Positive = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """A group of settings; an unknown key is an error."""
+
+    model_config = ConfigDict(extra="forbid", validate_default=True, validate_assignment=True)
+
+
+class DataConfig(Section):
+    """Which parallel text, and how it becomes tokens (Sec. 3, App. B.1)."""
+
+    corpus: str | None = "tatoeba-en-fr"
+    folder: Path | None = None
+    source: str = "en"
+    target: str = "fr"
+    pairs: Positive | None = None
+    source_vocabulary: Annotated[int, Field(ge=16)] = 32000
+    target_vocabulary: Annotated[int, Field(ge=16)] = 32000
+    max_length: Positive = 250
+
+
+class ModelConfig(Section):
+    """The Transformer (App. B.2). `layers` in a recipe sets both depths at once."""
+
+    encoder_layers: Positive = 6
+    decoder_layers: Positive = 6
+    heads: Positive = 8
+    width: Positive = 512
+    ff_width: Positive = 2048
+    head_width: Positive | None = None
+    activation: Literal["relu", "gelu", "swish"] = "relu"
+    norm: Literal["pre", "post"] = "pre"
+    dropout: Share = 0.1
+    attention_dropout: Share = 0.0
+    activation_dropout: Share = 0.0
+    embedding_scale: bool = True
+    tie: Literal["none", "target", "all"] = "target"
+    output_bias: bool = False
+    max_positions: Positive = 1024
+
+    @model_validator(mode="before")
+    @classmethod
+    def _layers_sets_both(cls, given: Any) -> Any:
+        if isinstance(given, dict) and "layers" in given:
+            given = dict(given)
+            layers = given.pop("layers")
+            given.setdefault("encoder_layers", layers)
+            given.setdefault("decoder_layers", layers)
+        return given
+
+    @model_validator(mode="after")
+    def _heads_divide_width(self) -> ModelConfig:
+        if self.head_width is None and self.width % self.heads:
+            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
+        if self.width % 2:
+            raise ValueError(
+                f"width {self.width} is odd; sine and cosine positions need an even one"
+            )
+        return self
+
+    @property
+    def width_of_head(self) -> int:
+        """Neurons in one head."""
+        return self.head_width or self.width // self.heads
+
+
+class TrainingConfig(Section):
+    """Objective, optimiser, schedule, and when to look and to save (App. B.3)."""
+
+    seed: Count = 1
+    updates: Positive = 200_000
+    batch_tokens: Positive = 16000
+    device_tokens: Positive = 4000
+    learning_rate_scale: Annotated[float, Field(gt=0)] = 4.0
+    warmup: Positive = 16000
+    adam_beta1: Share = 0.9
+    adam_beta2: Share = 0.98
+    adam_epsilon: Annotated[float, Field(gt=0)] = 1e-9
+    clip_norm: Annotated[float, Field(ge=0)] = 0.0
+    label_smoothing: Share = 0.1
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    log_every: Positive = 100
+    evaluate_every: Positive = 2000
+    save_every: Positive = 2000
+    keep_checkpoints: Positive = 5
+    average_checkpoints: Count = 5
+    patience: Count = 0
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    dev_sentences: Positive = 1000
+    bleu_sentences: Count = 500
+    watch_heads: bool = True
+
+
+class Config(Section):
+    """The whole recipe of a run."""
+
+    version: int = RUN_VERSION
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+
+    def to_yaml(self) -> str:
+        """The resolved configuration, as written into a run folder."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
+
+def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
+    """Read a recipe file and apply `section.key=value` overrides."""
+    require_file(path)
+    try:
+        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{path} is not valid YAML: {reason}.", "Mend the file.") from error
+    if not isinstance(given, dict):
+        raise UserError(f"{path} holds no settings.", "A recipe is a YAML mapping of sections.")
+    for override in overrides:
+        _apply_override(given, override)
+    return parse_config(given, where=str(path))
+
+
+def parse_config(given: Mapping[str, Any], where: str) -> Config:
+    """Validate settings; the first problem becomes one readable line."""
+    version = given.get("version", RUN_VERSION)
+    if isinstance(version, int) and version > RUN_VERSION:
+        raise UserError(
+            f"{where} was written by a newer headcount (format {version}, this one reads up to"
+            f" {RUN_VERSION}).",
+            "Upgrade headcount.",
+        )
+    try:
+        return Config.model_validate(given)
+    except ValidationError as error:
+        raise _readable(error, where) from error
+
+
+def _apply_override(given: dict[str, Any], override: str) -> None:
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {override}: no value.", "Write it as section.key=value.")
+    *sections, name = key.strip().split(".")
+    place = given
+    for section in sections:
+        place = place.setdefault(section, {})
+        if not isinstance(place, dict):
+            raise UserError(f"--set {override}: '{section}' is not a section.", "")
+    place[name] = yaml.safe_load(value)
+
+
+def _readable(error: ValidationError, where: str) -> UserError:
+    """One line for the first problem of a configuration, with the nearest known key."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    key = ".".join(location)
+    if first["type"] != "extra_forbidden":
+        return UserError(
+            f"{where}: {key or 'recipe'} = {first['input']!r}: {first['msg']}.",
+            "Change the value.",
+        )
+    section: Any = Config
+    for part in location[:-1]:
+        section = section.model_fields[part].annotation
+    known = list(section.model_fields)
+    near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+    remedy = f"Did you mean '{near[0]}'?" if near else f"Known keys: {', '.join(known)}."
+    return UserError(f"{where}: unknown key '{key}'.", remedy)

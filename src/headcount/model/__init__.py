@@ -1,0 +1,1 @@
+"""The Transformer, its heads and gates, decoding, physical removal."""

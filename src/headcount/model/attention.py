@@ -1,0 +1,131 @@
+"""Multi-head attention that knows its heads (Sec. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headcount.model.recording import Tape
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+class Attention(nn.Module):
+    """One attention site of one layer with its own, possibly empty, list of heads.
+
+    The projections of all heads to queries, keys and values are stacked in one matrix, so that
+    self-attention is a single matrix product: rows `[0, inner)` give queries, `[inner, 2 inner)`
+    keys, `[2 inner, 3 inner)` values, where `inner = heads * head_width`, heads in order.
+    """
+
+    def __init__(
+        self,
+        site: str,
+        layer: int,
+        width: int,
+        head_width: int,
+        heads: Sequence[int],
+        dropout: float,
+        tape: Tape,
+    ) -> None:
+        super().__init__()
+        self.site, self.layer = site, layer
+        self.heads = tuple(heads)
+        self.head_width = head_width
+        self.dropout = dropout
+        self.tape = tape
+        self.gate: Tensor | None = None
+        self.inner = len(self.heads) * head_width
+        self.in_weight = nn.Parameter(torch.empty(3 * self.inner, width))
+        self.in_bias = nn.Parameter(torch.zeros(3 * self.inner))
+        self.out_weight = nn.Parameter(torch.empty(width, self.inner))
+        self.out_bias = nn.Parameter(torch.zeros(width))
+        if self.heads:
+            for part in self.in_weight.chunk(3):
+                nn.init.xavier_uniform_(part)
+            nn.init.xavier_uniform_(self.out_weight)
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: KeysValues | None = None,
+    ) -> Tensor:
+        """Attend from `x` `[batch, queries, width]` to itself, to `memory` or to `past`.
+
+        `mask` is boolean, `[batch, 1, 1, keys]`, true where a key may be seen. `past` are keys
+        and values `[batch, heads, keys, head]` already projected; then `x` gives queries only.
+        A layer without heads computes no attention: its output is the constant output bias.
+        """
+        if not self.heads:
+            return self.out_bias.expand(x.shape)
+        if past is not None:
+            queries, (keys, values) = self.queries(x), past
+        elif memory is not None:
+            queries, (keys, values) = self.queries(x), self.keys_values(memory)
+        else:
+            queries, keys, values = self.queries_keys_values(x)
+        return self.attend(queries, keys, values, mask, causal)
+
+    def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`[batch, length, width]` to all three, `[batch, heads, length, head]` each."""
+        queries, keys, values = self._split(F.linear(x, self.in_weight, self.in_bias), 3)
+        return queries, keys, values
+
+    def queries(self, x: Tensor) -> Tensor:
+        """`[batch, length, width]` to queries `[batch, heads, length, head]`."""
+        weight, bias = self.in_weight[: self.inner], self.in_bias[: self.inner]
+        return self._split(F.linear(x, weight, bias), 1)[0]
+
+    def keys_values(self, x: Tensor) -> KeysValues:
+        """`[batch, length, width]` to keys and values `[batch, heads, length, head]`."""
+        weight, bias = self.in_weight[self.inner :], self.in_bias[self.inner :]
+        keys, values = self._split(F.linear(x, weight, bias), 2)
+        return keys, values
+
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool
+    ) -> Tensor:
+        """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
+
+        The fused kernel runs when nobody is looking; under a recording that asks for weights the
+        same quantity is computed in the open.
+        """
+        if self.tape.wants(self.site, "weights"):
+            weights = self.weights(queries, keys, mask, causal)
+            outputs = weights @ values
+            self.tape.keep(self.site, self.layer, weights=weights)
+        else:
+            dropout = self.dropout if self.training else 0.0
+            outputs = F.scaled_dot_product_attention(
+                queries, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout
+            )
+        self.tape.keep(
+            self.site, self.layer, queries=queries, keys=keys, values=values, outputs=outputs
+        )
+        if self.gate is not None:
+            outputs = outputs * self.gate.to(outputs.dtype)[..., None, None]
+        batch, _, length, _ = outputs.shape
+        merged = outputs.transpose(1, 2).reshape(batch, length, self.inner)
+        return F.linear(merged, self.out_weight, self.out_bias)
+
+    def weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        """`softmax(Q K^T / sqrt(d_k))` (Sec. 2), `[batch, heads, queries, keys]`."""
+        scores: Tensor = queries @ keys.transpose(-1, -2) * self.head_width**-0.5
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf"))
+        if causal:
+            later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
+            scores = scores.masked_fill(later, float("-inf"))
+        return scores.softmax(-1)
+
+    def _split(self, stacked: Tensor, parts: int) -> tuple[Tensor, ...]:
+        """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""
+        batch, length, _ = stacked.shape
+        apart = stacked.view(batch, length, parts, len(self.heads), self.head_width)
+        return apart.permute(2, 0, 3, 1, 4).unbind(0)

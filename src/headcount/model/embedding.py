@@ -1,0 +1,66 @@
+"""Token embeddings plus sinusoidal positions."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from headcount.config import ModelConfig
+from headcount.errors import UserError
+from headcount.model.dropout import dropout
+from headcount.model.recording import Tape
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Position encodings `[length, width]`: all sines, then all cosines.
+
+    The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
+    formula in that paper is often read, is the same up to a permutation of neurons.
+    """
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))  # [width / 2]
+    angles = torch.arange(length)[:, None] * rates[None, :]  # [length, width / 2]
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+class Embedding(nn.Module):
+    """Tokens `[batch, length]` to vectors `[batch, length, width]`."""
+
+    positions: Tensor
+
+    def __init__(self, part: str, config: ModelConfig, table: nn.Embedding, tape: Tape) -> None:
+        super().__init__()
+        self.part = part
+        self.table = table
+        self.scale = math.sqrt(config.width) if config.embedding_scale else 1.0
+        self.dropout = config.dropout
+        self.tape = tape
+        self.max_positions = config.max_positions
+        self.register_buffer("positions", sinusoids(128, config.width), persistent=False)
+
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Embed tokens whose first one stands at position `first`."""
+        last = first + tokens.shape[1]
+        if last > self.max_positions:
+            raise UserError(
+                f"A sentence of {last} tokens is longer than the model's {self.max_positions}"
+                " positions.",
+                "Split the sentence.",
+            )
+        if last > len(self.positions):
+            longer = min(self.max_positions, 2 * last)
+            width = self.positions.shape[1]
+            self.positions = sinusoids(longer, width).to(self.positions)
+        x: Tensor = self.table(tokens) * self.scale + self.positions[first:last]
+        if self.training and self.dropout:
+            x = dropout(x, self.dropout)
+        self.tape.keep(self.part, 0, result=x)
+        return x
+
+
+def embedding_table(size: int, width: int) -> nn.Embedding:
+    """A table whose scaled rows start with unit variance in each neuron."""
+    table = nn.Embedding(size, width)
+    nn.init.normal_(table.weight, std=width**-0.5)
+    return table

@@ -1,0 +1,168 @@
+"""The blocks of the Transformer: residual blocks around attention and feed-forward (Sec. 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from headcount.config import ModelConfig
+from headcount.heads import HeadLayout
+from headcount.model.attention import Attention, KeysValues
+from headcount.model.dropout import dropout
+from headcount.model.recording import Tape
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "swish": F.silu,
+}
+
+
+class Block(nn.Module):
+    """A residual block: pre-norm `x + f(norm(x))` or post-norm `norm(x + f(x))`."""
+
+    def __init__(self, part: str, layer: int, config: ModelConfig, tape: Tape) -> None:
+        super().__init__()
+        self.part, self.layer = part, layer
+        self.pre_norm = config.norm == "pre"
+        self.dropout = config.dropout
+        self.tape = tape
+        self.norm = nn.LayerNorm(config.width)
+
+    def around(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply `function` inside the residual block: `[batch, length, width]` to the same."""
+        inside = self.norm(x) if self.pre_norm else x
+        output = function(inside)
+        if self.training and self.dropout:
+            output = dropout(output, self.dropout)
+        total = x + output
+        result = total if self.pre_norm else self.norm(total)
+        self.tape.keep(
+            self.part,
+            self.layer,
+            residual=x,
+            input=inside,
+            output=output,
+            sum=total,
+            result=result,
+        )
+        return result
+
+
+class AttentionBlock(Block):
+    """Attention of one site with its residual connection and layer norm."""
+
+    def __init__(
+        self, site: str, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape
+    ) -> None:
+        super().__init__(site, layer, config, tape)
+        self.attention = Attention(
+            site,
+            layer,
+            config.width,
+            config.width_of_head,
+            heads.layers[site][layer],
+            config.attention_dropout,
+            tape,
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: Tensor | None = None,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        past: KeysValues | None = None,
+    ) -> Tensor:
+        """`[batch, length, width]` to the same; arguments as in `Attention.forward`."""
+        if memory is not None:
+            self.tape.keep(self.part, self.layer, memory=memory)
+        return self.around(x, lambda inside: self.attention(inside, memory, mask, causal, past))
+
+    def step(self, x: Tensor, past: KeysValues | None) -> tuple[Tensor, KeysValues | None]:
+        """Attention of one new position to itself and to the cached ones before it."""
+        attention = self.attention
+        if not attention.heads:
+            return self.around(x, attention), None
+        grown: list[Tensor] = []
+
+        def extend(inside: Tensor) -> Tensor:
+            queries, keys, values = attention.queries_keys_values(inside)
+            if past is not None:
+                keys = torch.cat([past[0], keys], dim=2)
+                values = torch.cat([past[1], values], dim=2)
+            grown.extend((keys, values))
+            return attention.attend(queries, keys, values, mask=None, causal=False)
+
+        x = self.around(x, extend)
+        return x, (grown[0], grown[1])
+
+
+class FeedForwardBlock(Block):
+    """The two-layer network of each position with its residual connection and layer norm."""
+
+    def __init__(self, part: str, layer: int, config: ModelConfig, tape: Tape) -> None:
+        super().__init__(part, layer, config, tape)
+        self.expand = nn.Linear(config.width, config.ff_width)
+        self.contract = nn.Linear(config.ff_width, config.width)
+        self.activation = ACTIVATIONS[config.activation]
+        self.activation_dropout = config.activation_dropout
+        for linear in (self.expand, self.contract):
+            nn.init.xavier_uniform_(linear.weight)
+            nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`[batch, length, width]` to the same."""
+        return self.around(x, self._network)
+
+    def _network(self, inside: Tensor) -> Tensor:
+        hidden_in = self.expand(inside)  # [batch, length, ff]
+        hidden = self.activation(hidden_in)
+        if self.training and self.activation_dropout:
+            hidden = dropout(hidden, self.activation_dropout)
+        self.tape.keep(self.part, self.layer, hidden_in=hidden_in, hidden=hidden)
+        output: Tensor = self.contract(hidden)
+        return output
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape) -> None:
+        super().__init__()
+        self.self_attention = AttentionBlock("enc", layer, config, heads, tape)
+        self.feed_forward = FeedForwardBlock("enc_ff", layer, config, tape)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """`[batch, source, width]` to the same."""
+        x = self.self_attention(x, mask=mask)
+        output: Tensor = self.feed_forward(x)
+        return output
+
+
+class DecoderLayer(nn.Module):
+    """Self-attention to earlier positions, attention to the source, then feed-forward."""
+
+    def __init__(self, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape) -> None:
+        super().__init__()
+        self.self_attention = AttentionBlock("dec", layer, config, heads, tape)
+        self.cross_attention = AttentionBlock("cross", layer, config, heads, tape)
+        self.feed_forward = FeedForwardBlock("dec_ff", layer, config, tape)
+
+    def forward(self, x: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
+        """`x` `[batch, target, width]`, `memory` `[batch, source, width]` to `x`'s shape."""
+        x = self.self_attention(x, causal=True)
+        x = self.cross_attention(x, memory=memory, mask=mask)
+        output: Tensor = self.feed_forward(x)
+        return output
+
+    def step(
+        self, x: Tensor, own: KeysValues | None, source: KeysValues | None, mask: Tensor | None
+    ) -> tuple[Tensor, KeysValues | None]:
+        """One new position `[batch, 1, width]` after the cached ones; also the grown cache."""
+        x, own = self.self_attention.step(x, own)
+        x = self.cross_attention(x, mask=mask, past=source)
+        return self.feed_forward(x), own

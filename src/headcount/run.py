@@ -1,0 +1,124 @@
+"""A run: a folder that holds one trained model and all that is needed to use it again.
+
+Nothing in a run folder is a program: weights are safetensors, the rest is YAML and JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import safetensors
+import torch
+import yaml
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from headcount.config import Config, parse_config
+from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
+from headcount.files import atomic_path, read_json, require_file, write_json, write_text
+from headcount.heads import HeadLayout, HeadTable
+from headcount.model.transformer import Transformer
+
+CONFIG = "config.yaml"
+WEIGHTS = "model.safetensors"
+HEADS = "heads.json"
+SOURCE_TOKENIZER = "tokenizer.src.json"
+TARGET_TOKENIZER = "tokenizer.tgt.json"
+FREQUENCIES = "frequencies.json"
+
+
+@dataclass
+class Run:
+    """A model with its configuration, its tokenisers and its training data's token frequencies."""
+
+    folder: Path
+    config: Config
+    model: Transformer
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    source_frequencies: np.ndarray | None = field(default=None, repr=False)
+
+    @property
+    def analysis(self) -> Path:
+        """The folder that analyses write to."""
+        return self.folder / "analysis"
+
+    def head_table(self) -> HeadTable:
+        """The head table as far as analyses have filled it."""
+        return HeadTable.load(self.analysis, self.model.head_list())
+
+    def save(self, folder: Path | None = None) -> None:
+        """Write all files of the run; `model.safetensors` comes last."""
+        folder = folder or self.folder
+        write_text(folder / CONFIG, self.config.to_yaml())
+        self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
+        self.target_tokenizer.save(folder / TARGET_TOKENIZER)
+        write_json(folder / HEADS, self.model.heads.to_json())
+        if self.source_frequencies is not None:
+            write_json(folder / FREQUENCIES, {"source": self.source_frequencies.tolist()})
+        save_weights(self.model, folder / WEIGHTS)
+
+
+def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
+    """Load a run for use: its model in evaluation mode, float32."""
+    folder = Path(folder)
+    config = load_config(folder)
+    source = Tokenizer.load(require_file(folder / SOURCE_TOKENIZER))
+    target = Tokenizer.load(require_file(folder / TARGET_TOKENIZER))
+    layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
+    model = Transformer(config.model, source.size, target.size, source.pad, layout, target.pad)
+    load_weights(model, folder / WEIGHTS)
+    frequencies = None
+    if (folder / FREQUENCIES).exists():
+        frequencies = np.asarray(read_json(folder / FREQUENCIES)["source"], dtype=np.int64)
+    return Run(folder, config, model.to(device).eval(), source, target, frequencies)
+
+
+def load_config(folder: Path) -> Config:
+    """The resolved configuration of a run folder."""
+    if not (folder / CONFIG).is_file():
+        raise UserError(
+            f"{folder} is not a run folder: it has no {CONFIG}.",
+            "Give a folder that `headcount train`, `prune` or `import` made.",
+        )
+    try:
+        given = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{folder / CONFIG} is damaged.", "Restore it from a copy.") from error
+    return parse_config(given or {}, where=str(folder / CONFIG))
+
+
+def save_weights(model: Transformer, path: Path, half: bool = False) -> None:
+    """Write the weights as safetensors, each tied matrix once."""
+    tensors: dict[str, Tensor] = {}
+    for name, parameter in model.named_parameters():  # leaves out duplicates of tied ones
+        tensor = parameter.detach().cpu()
+        tensors[name] = (tensor.half() if half else tensor).contiguous()
+    with atomic_path(path) as partial:
+        save_file(tensors, partial)
+
+
+def load_weights(model: Transformer, path: Path) -> None:
+    """Read safetensors into a model whose shapes must match exactly."""
+    require_file(path)
+    try:
+        tensors = load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise UserError(
+            f"{path} is damaged or cut short ({error}).", "Restore it, or train again."
+        ) from error
+    own = dict(model.named_parameters())
+    wrong = sorted(set(own) ^ set(tensors)) or [
+        name for name, tensor in tensors.items() if tensor.shape != own[name].shape
+    ]
+    if wrong:
+        raise UserError(
+            f"{path} does not fit its configuration (first difference: {wrong[0]}).",
+            "The files of this run folder do not belong together; restore them.",
+        )
+    with torch.no_grad():
+        for name, tensor in tensors.items():
+            own[name].copy_(tensor)
