@@ -1,0 +1,1 @@
+"""Objective, schedule, the loop, checkpoints, distribution."""
