@@ -1,0 +1,285 @@
+"""Length-bucketed batches with a budget of source tokens an update (App. B.1).
+
+"Translation pairs were batched together by approximate sequence length. Each training batch
+contained [...] approximately 16000 source tokens", reached by accumulating the gradients of
+micro-batches, whatever the number of devices.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from headcount.errors import UserError
+
+# A micro-batch may hold this many times more padded target positions than source tokens. Without
+# it one long translation of a short sentence would pad a thousand short rows to its own length.
+TARGET_ROOM = 2
+
+_LENGTH_BITS = 15
+
+
+class Pairs(Protocol):
+    """What a collation needs of token shards: flat ids, and where each sentence begins."""
+
+    source_ids: np.ndarray
+    target_ids: np.ndarray
+    source_offsets: np.ndarray
+    target_offsets: np.ndarray
+
+
+class SizedPairs(Pairs, Protocol):
+    """Pairs with the length of every sentence at hand, EOS not counted."""
+
+    source_lengths: np.ndarray
+    target_lengths: np.ndarray
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One micro-batch of pairs.
+
+    source: [batch, source_length], tokens + EOS, padded
+    target_input: [batch, target_length], START + tokens
+    target_output: [batch, target_length], tokens + EOS
+    indices: [batch], the numbers of the pairs in their shards
+    source_tokens, target_tokens: positions that are not padding, EOS included
+    """
+
+    source: torch.Tensor
+    target_input: torch.Tensor
+    target_output: torch.Tensor
+    indices: np.ndarray
+    source_tokens: int
+    target_tokens: int
+
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        return replace(
+            self,
+            source=self.source.to(device, non_blocking=True),
+            target_input=self.target_input.to(device, non_blocking=True),
+            target_output=self.target_output.to(device, non_blocking=True),
+        )
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The pairs of one micro-batch, not yet read from disk."""
+
+    indices: np.ndarray
+    pairs: Pairs
+    pad: int
+    start: int
+    eos: int
+
+    def build(self) -> Batch:
+        """Read and pad the pairs."""
+        return collate(self.pairs, self.indices, pad=self.pad, start=self.start, eos=self.eos)
+
+
+@dataclass(frozen=True)
+class Update:
+    """One optimiser step: this rank's micro-batches, and the size of the step over all ranks.
+
+    `number` counts updates from the start of training, `index` those of the epoch. A rank's list
+    can be empty where the whole corpus has fewer sentences than there are ranks.
+    """
+
+    number: int
+    epoch: int
+    index: int
+    micro_batches: list[MicroBatch]
+    source_tokens: int
+    target_tokens: int
+
+
+def collate(pairs: Pairs, indices: np.ndarray, *, pad: int, start: int, eos: int) -> Batch:
+    """Read the pairs `indices` and pad them to the longest."""
+    source, source_lengths = _gather(pairs.source_ids, pairs.source_offsets, indices)
+    target, target_lengths = _gather(pairs.target_ids, pairs.target_offsets, indices)
+    target_output = _padded(target, target_lengths, pad=pad, eos=eos)
+    target_input = np.full_like(target_output, pad)
+    target_input[:, 0] = start
+    target_input[:, 1:] = target_output[:, :-1]
+    # The shift carries EOS along wherever a row is shorter than the longest.
+    rows = np.flatnonzero(target_lengths + 1 < target_output.shape[1])
+    target_input[rows, target_lengths[rows] + 1] = pad
+    return Batch(
+        source=torch.from_numpy(_padded(source, source_lengths, pad=pad, eos=eos)),
+        target_input=torch.from_numpy(target_input),
+        target_output=torch.from_numpy(target_output),
+        indices=np.asarray(indices),
+        source_tokens=int(source_lengths.sum()) + len(indices),
+        target_tokens=int(target_lengths.sum()) + len(indices),
+    )
+
+
+def _gather(
+    ids: np.ndarray, offsets: np.ndarray, indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Tokens of the chosen sentences end to end, [tokens], and their lengths, [batch]."""
+    begin = np.asarray(offsets[indices])
+    lengths = np.asarray(offsets[np.asarray(indices) + 1]) - begin
+    ends = np.cumsum(lengths)
+    place = np.arange(ends[-1] if len(ends) else 0)
+    place += np.repeat(begin - (ends - lengths), lengths)
+    return np.asarray(ids[place]), lengths
+
+
+def _padded(flat: np.ndarray, lengths: np.ndarray, *, pad: int, eos: int) -> np.ndarray:
+    """[tokens] to [batch, longest + 1]: every row is its tokens, EOS, padding."""
+    columns = np.arange(int(lengths.max(initial=0)) + 1)
+    rows = np.full((len(lengths), len(columns)), pad, dtype=np.int64)
+    rows[columns < lengths[:, None]] = flat
+    rows[np.arange(len(lengths)), lengths] = eos
+    return rows
+
+
+def plan_epoch(
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    batch_tokens: int,
+    device_tokens: int,
+    seed: int,
+    epoch: int,
+    world: int = 1,
+) -> list[list[np.ndarray]]:
+    """The updates of one epoch, each a list of micro-batches of pair indices.
+
+    Lengths are without EOS, budgets count it. Every pair is in exactly one micro-batch. A
+    micro-batch holds at most `device_tokens` padded source tokens (a longer sentence is alone in
+    its own) and an update about `batch_tokens`: the smallest sufficient number of equal
+    micro-batches, at least one a rank. So where batch_tokens / device_tokens < `world`,
+    micro-batches shrink to batch_tokens / world; otherwise the plan does not depend on `world`,
+    and any number of devices makes the same updates.
+
+    The number of updates is the same in every epoch, as only pairs of equal lengths change places.
+    """
+    chance = np.random.default_rng([seed, epoch])
+    source = np.asarray(source_lengths, dtype=np.int64) + 1
+    target = np.asarray(target_lengths, dtype=np.int64) + 1
+    if not len(source):
+        return []
+    order = _bucketed(source, target, chance)
+    count = max(math.ceil(batch_tokens / device_tokens), world)
+    budget = math.ceil(min(batch_tokens, int(source.sum())) / count)
+    bounds = _cut(source[order], target[order], budget)
+    micro_batches = [order[begin:end] for begin, end in pairwise(bounds)]
+    shuffled = [micro_batches[i] for i in chance.permutation(len(micro_batches))]
+    updates = max(len(shuffled) // count, 1)
+    edges = [len(shuffled) * i // updates for i in range(updates + 1)]
+    return [shuffled[begin:end] for begin, end in pairwise(edges)]
+
+
+def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+    """Pair indices by source length, then target length, pairs of equal lengths shuffled.
+
+    Target lengths rise in one source length and fall in the next, so that a micro-batch across
+    the border of two source lengths still has similar target lengths.
+    """
+    longest = (1 << _LENGTH_BITS) - 1
+    shuffle = chance.permutation(len(source)).astype(np.uint32)
+    major = np.minimum(source[shuffle], longest)
+    minor = np.minimum(target[shuffle], longest)
+    minor = np.where(major % 2, minor, longest - minor)
+    # One sort of unique keys, the shuffled rank in the low half: fast, and the same everywhere.
+    keys = (major << (_LENGTH_BITS + 32)) | (minor << 32) | np.arange(len(source))
+    keys.sort()
+    keys &= 0xFFFFFFFF
+    return np.asarray(shuffle[keys], dtype=np.int64)
+
+
+def _cut(source: np.ndarray, target: np.ndarray | None, budget: int) -> list[int]:
+    """Bounds of micro-batches over lengths sorted by source: padded size within the budget."""
+    bounds = [0]
+    while (begin := bounds[-1]) < len(source):
+        window = source[begin : begin + max(budget // int(source[begin]), 1)]
+        rows = np.arange(1, len(window) + 1)
+        size = int(np.searchsorted(rows * window, budget, side="right"))
+        if target is not None:
+            width = np.maximum.accumulate(target[begin : begin + len(window)])
+            size = min(size, bisect_right(rows * width, TARGET_ROOM * budget))
+        bounds.append(begin + max(size, 1))
+    return bounds
+
+
+def evaluation_batches(lengths: Sequence[int] | np.ndarray, device_tokens: int) -> list[np.ndarray]:
+    """Index arrays that cover all sentences, by length, at most `device_tokens` padded tokens each.
+
+    Lengths are without EOS, the budget counts it. The same lengths give the same batches.
+    """
+    tokens = np.asarray(lengths, dtype=np.int64) + 1
+    order = np.argsort(tokens, kind="stable")
+    bounds = _cut(tokens[order], None, device_tokens)
+    return [order[begin:end] for begin, end in pairwise(bounds)]
+
+
+def padding_waste(
+    plan: Sequence[Sequence[np.ndarray]], source_lengths: np.ndarray, target_lengths: np.ndarray
+) -> tuple[float, float]:
+    """The share of positions that are padding, on the source and on the target side."""
+
+    def waste(lengths: np.ndarray) -> float:
+        tokens = np.asarray(lengths)
+        positions = sum(
+            len(indices) * (int(tokens[indices].max()) + 1) for update in plan for indices in update
+        )
+        return 1 - (int(tokens.sum(dtype=np.int64)) + len(tokens)) / max(positions, 1)
+
+    return waste(source_lengths), waste(target_lengths)
+
+
+def updates(
+    shards: SizedPairs,
+    *,
+    batch_tokens: int,
+    device_tokens: int,
+    seed: int,
+    pad: int,
+    start: int,
+    eos: int,
+    start_update: int = 0,
+    rank: int = 0,
+    world: int = 1,
+) -> Iterator[Update]:
+    """Updates for ever, epoch after epoch, from update number `start_update` on.
+
+    Starting late reads nothing of what came before, and gives what an uninterrupted stream would
+    have given. Of each update a rank gets micro-batches rank, rank + world, ...
+    """
+    source, target = shards.source_lengths, shards.target_lengths
+    if not len(source):
+        raise UserError("There are no sentence pairs to train on.", "Check the training files.")
+
+    def plan(epoch: int) -> list[list[np.ndarray]]:
+        return plan_epoch(source, target, batch_tokens, device_tokens, seed, epoch, world)
+
+    planned = plan(0)
+    per_epoch = len(planned)
+    epoch, first = divmod(start_update, per_epoch)
+    while True:
+        if epoch:
+            planned = plan(epoch)
+        for index in range(first, per_epoch):
+            micro_batches = planned[index]
+            pairs = np.concatenate(micro_batches)
+            yield Update(
+                number=epoch * per_epoch + index,
+                epoch=epoch,
+                index=index,
+                micro_batches=[
+                    MicroBatch(indices, shards, pad, start, eos)
+                    for indices in micro_batches[rank::world]
+                ],
+                source_tokens=int(source[pairs].sum()) + len(pairs),
+                target_tokens=int(target[pairs].sum()) + len(pairs),
+            )
+        epoch, first = epoch + 1, 0

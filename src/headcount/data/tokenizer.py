@@ -1,0 +1,265 @@
+"""Byte-pair encoding (App. B.1) that keeps where every piece stood in the original sentence.
+
+Text is brought to Unicode NFC and cut at whitespace; every word gets SentencePiece's mark of a word
+start (`▁`), and punctuation and symbols are cut off as pieces of their own. So no piece crosses the
+border between a word and its punctuation, which the syntactic analysis (Sec. 5.2) relies on, and
+decoding is exact: punctuation that was attached has no mark in front of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Tokenizer as Core
+
+from headcount.errors import UserError
+from headcount.files import read_json, write_text
+
+PAD, UNK, START, EOS = 0, 1, 2, 3
+SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+
+MARK = "▁"
+FORMAT = 1
+SMALLEST_VOCABULARY = 16
+
+# The mark itself reads as a space, or decoding could not tell it from a word start. The four
+# separators are whitespace to Python and not to Unicode; mapping them makes both agree.
+_SPACES = "[▁\x1c-\x1f]"
+# A word, or one punctuation character or symbol; dots and dashes may repeat: "...", "--".
+_WORD_OR_PUNCTUATION = r"▁?[^\p{P}\p{S}]+|▁?(?:\.+|-+|[\p{P}\p{S}])"
+
+# The rarest characters that together make up this share of the text may become <unk>, but only
+# beyond the most frequent 256: a small corpus must not lose its rare capitals.
+_RARE_CHARACTERS = 0.0002
+_ALPHABET_FLOOR = 256
+
+
+class Piece(NamedTuple):
+    """One token and the characters `[start, end)` of the original sentence that it covers.
+
+    Surrounding whitespace is left out; a piece that is only the mark of a word start covers
+    nothing and stands where its word begins.
+    """
+
+    id: int
+    text: str
+    start: int
+    end: int
+
+
+class _WordCache(dict[str, tuple[int, ...]]):
+    """Word -> token ids. Words repeat so much that looking them up beats encoding tenfold."""
+
+    LIMIT = 1 << 17
+
+    def __init__(self, encode: Callable[[str], Any]) -> None:
+        super().__init__()
+        self._encode = encode
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if len(self) >= self.LIMIT:  # bounded memory on a corpus of any size
+            self.clear()
+        ids = self[word] = tuple(self._encode(word).ids)
+        return ids
+
+
+class Tokenizer:
+    """A BPE vocabulary with its special ids."""
+
+    def __init__(
+        self,
+        content: dict[str, Any],
+        *,
+        pad: int = PAD,
+        unk: int = UNK,
+        start: int = START,
+        eos: int = EOS,
+    ) -> None:
+        """From the JSON content of a `tokenizers` tokenizer and the ids of its special tokens."""
+        self._content = content
+        self._core = Core.from_str(json.dumps(content, ensure_ascii=False))
+        self.pad, self.unk, self.start, self.eos = pad, unk, start, eos
+        self.size: int = self._core.get_vocab_size()
+        self._special = frozenset((pad, unk, start, eos))
+        if not all(0 <= special < self.size for special in self._special):
+            raise ValueError(f"special ids {sorted(self._special)} outside 0..{self.size - 1}")
+        # Words can be encoded one by one where the tokenizer cuts at whitespace first, as ours do.
+        steps = (content.get("pre_tokenizer") or {}).get("pretokenizers") or [{}]
+        self._by_word = steps[0].get("type") == "WhitespaceSplit"
+        self._words = _WordCache(self._core.encode)
+
+    @classmethod
+    def train(cls, lines: Iterable[str], size: int, *, sample: int = 1_000_000) -> Tokenizer:
+        """Learn at most `size` tokens from the lines, or from a random `sample` of more lines.
+
+        The sample bounds time and memory; it is the same on every call. Data that gives fewer
+        tokens than asked for gives a smaller vocabulary.
+        """
+        if size < SMALLEST_VOCABULARY:
+            raise UserError(
+                f"A vocabulary of {size} tokens is too small.",
+                f"Ask for at least {SMALLEST_VOCABULARY}, better a few thousand.",
+            )
+        texts = _sample(lines, sample)
+        alphabet = _alphabet(texts, size)
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=list(SPECIAL_TOKENS),
+            # Given and limited: the library breaks ties between equally rare characters by chance.
+            initial_alphabet=alphabet,
+            limit_alphabet=len(alphabet),
+            show_progress=False,
+        )
+        core = _untrained()
+        core.train_from_iterator(texts, trainer, length=len(texts))
+        content = json.loads(core.to_str())
+        # Special tokens stay in the vocabulary but are not looked for in text: a user's literal
+        # "</s>" is four characters.
+        content["added_tokens"] = []
+        return cls(content)
+
+    @classmethod
+    def load(cls, path: Path) -> Tokenizer:
+        """Read a tokenizer that `save` wrote."""
+        stored = read_json(path)
+        remedy = "Restore or remake it."
+        try:
+            tokenizer = cls.from_dict(stored)
+        except Exception as error:  # the library raises bare Exceptions on bad content
+            raise UserError(f"{path} is not a tokenizer ({error}).", remedy) from error
+        if stored.get("fingerprint") != tokenizer.fingerprint():
+            raise UserError(f"{path} is damaged (its content does not match its hash).", remedy)
+        return tokenizer
+
+    def save(self, path: Path) -> None:
+        """Write the tokenizer as one JSON file, atomically."""
+        stored = {**self.to_dict(), "fingerprint": self.fingerprint()}
+        write_text(path, json.dumps(stored, ensure_ascii=False) + "\n")
+
+    def to_dict(self) -> dict[str, Any]:
+        """All there is to it, as JSON values."""
+        special = {"pad": self.pad, "unk": self.unk, "start": self.start, "eos": self.eos}
+        return {"format": FORMAT, "special": special, "tokenizer": self._content}
+
+    @classmethod
+    def from_dict(cls, stored: dict[str, Any]) -> Tokenizer:
+        """The inverse of `to_dict`."""
+        if stored["format"] != FORMAT:
+            raise ValueError(f"format {stored['format']}, this version reads {FORMAT}")
+        return cls(stored["tokenizer"], **stored["special"])
+
+    def fingerprint(self) -> str:
+        """A hash of the content: equal where encoding and ids are equal."""
+        canonical = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
+        return hashlib.blake2b(canonical.encode("utf-8"), digest_size=16).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of one sentence, no special tokens added."""
+        if not self._by_word:
+            return list(self._core.encode(text, add_special_tokens=False).ids)
+        return list(chain.from_iterable(map(self._words.__getitem__, _split(text))))
+
+    def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of many sentences."""
+        return [self.encode(text) for text in texts]
+
+    def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of all sentences end to end, [tokens] int32, and the length of each, [sentences]."""
+        encoded = self.encode_batch(texts)
+        lengths = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
+        flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(lengths.sum()))
+        return flat, lengths
+
+    def pieces(self, text: str) -> list[Piece]:
+        """The tokens of one sentence with the characters of the original that each covers."""
+        encoding = self._core.encode(text, add_special_tokens=False)
+        starts = [start for start, _ in encoding.offsets]
+        # A piece reaches to where the next one begins: the library's own ends leave out the
+        # combining marks that NFC has merged, and give a lone mark the letter after it.
+        ends = [*starts[1:], len(text)]
+        return [
+            Piece(id_, token, *_trim(text, start, end))
+            for id_, token, start, end in zip(
+                encoding.ids, encoding.tokens, starts, ends, strict=False
+            )
+        ]
+
+    def pieces_batch(self, texts: Sequence[str]) -> list[list[Piece]]:
+        """`pieces` of many sentences."""
+        return [self.pieces(text) for text in texts]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Text of token ids; special tokens are skipped."""
+        kept = [int(id_) for id_ in ids if int(id_) not in self._special]
+        return str(self._core.decode(kept, skip_special_tokens=False)).strip()
+
+    def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
+        """`decode` of many sentences."""
+        return [self.decode(ids) for ids in batch]
+
+
+def _untrained() -> Core:
+    """Everything of the tokenizer but its vocabulary."""
+    core = Core(models.BPE(unk_token=SPECIAL_TOKENS[UNK], fuse_unk=True))
+    core.normalizer = normalizers.Sequence(
+        [normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " ")]
+    )
+    core.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="always", split=False),
+            pre_tokenizers.Split(Regex(_WORD_OR_PUNCTUATION), "isolated"),
+        ]
+    )
+    core.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme="always", split=False)
+    return core
+
+
+def _split(text: str) -> list[str]:
+    """The words of a text: between whitespace, where a literal mark counts as whitespace."""
+    return text.replace(MARK, " ").split()
+
+
+def _sample(lines: Iterable[str], size: int) -> list[str]:
+    """All lines, or a uniform random sample of `size` of them, in one pass (Vitter's R)."""
+    chance = random.Random(size)
+    kept: list[str] = []
+    for seen, line in enumerate(lines):
+        if seen < size:
+            kept.append(line)
+        elif (place := chance.randrange(seen + 1)) < size:
+            kept[place] = line
+    return kept
+
+
+def _alphabet(texts: Sequence[str], size: int) -> list[str]:
+    """The characters that get a token, so that rare ones do not eat a small vocabulary."""
+    counts: Counter[str] = Counter()
+    normalise = normalizers.NFC().normalize_str
+    for text in texts:
+        words = _split(normalise(text))
+        counts[MARK] += len(words)
+        counts.update("".join(words))
+    ranked = sorted(counts, key=lambda character: (-counts[character], character))
+    covered = np.cumsum([counts[character] for character in ranked])
+    total = covered[-1] if len(covered) else 0
+    enough = int(np.searchsorted(covered, total * (1 - _RARE_CHARACTERS))) + 1
+    return ranked[: min(max(enough, _ALPHABET_FLOOR), size // 2)]
+
+
+def _trim(text: str, start: int, end: int) -> tuple[int, int]:
+    """The span without the whitespace at its ends."""
+    while start < end and (text[start].isspace() or text[start] == MARK):
+        start += 1
+    while start < end and (text[end - 1].isspace() or text[end - 1] == MARK):
+        end -= 1
+    return start, end
