@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headcount.config import Config, parse_config
+from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, read_json, require_file, write_json, write_text
@@ -89,6 +89,22 @@ def load_config(folder: Path) -> Config:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{folder / CONFIG} is damaged.", "Restore it from a copy.") from error
     return parse_config(given or {}, where=str(folder / CONFIG))
+
+
+def load_heads(folder: Path, config: ModelConfig) -> HeadLayout:
+    """The heads of a (pruned) run, for a model of the given size."""
+    require_file(folder / HEADS)
+    layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
+    full = HeadLayout.full(config.encoder_layers, config.decoder_layers, config.heads)
+    fits = all(
+        len(layout.layers[site]) == len(layers) for site, layers in full.layers.items()
+    ) and set(layout.heads()) <= set(full.heads())
+    if not fits:
+        raise UserError(
+            f"The heads of {folder} do not fit this recipe's layers or heads.",
+            "Use the recipe that its full model was trained with.",
+        )
+    return layout
 
 
 def save_weights(model: Transformer, path: Path, half: bool = False) -> None:

@@ -1,0 +1,49 @@
+"""What attention weights say of a head, counted batch by batch: confidence and offsets.
+
+Used while training, by the ranking and by the roles, so that each quantity has one definition.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def largest_weights(weights: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest weight to an allowed key, and where it is; weights are not renormalised.
+
+    `weights` `[batch, heads, queries, keys]`, `keys` `[batch, keys]` true where a key counts (EOS
+    and padding left out). Returns two tensors `[batch, heads, queries]`.
+    """
+    allowed = weights.masked_fill(~keys[:, None, None, :], -1.0)
+    best = allowed.max(-1)
+    return best.values, best.indices
+
+
+def confidence_sums(largest: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
+    """Sum of the largest weights over counted queries, and their number, a sentence (Sec. 4).
+
+    `largest` `[batch, heads, queries]`, `queries` `[batch, queries]`. Returns `[batch, heads]` and
+    `[batch]`.
+    """
+    return (largest * queries[:, None, :]).sum(-1), queries.sum(-1)
+
+
+def offset_counts(places: Tensor, queries: Tensor, reach: int = 5) -> tuple[Tensor, Tensor]:
+    """How often the argmax key stands at each offset from -reach to reach (Sec. 5.1).
+
+    `places` `[batch, heads, queries]` are argmax keys, `queries` `[batch, queries]` true for the
+    tokens of a sentence, which stand at its front. A query counts for an offset only where that
+    offset stays inside the sentence. Returns for each sentence hits `[batch, heads, offsets]` and
+    possible `[batch, offsets]`.
+    """
+    length = queries.shape[1]
+    position = torch.arange(length, device=places.device)
+    size = queries.sum(-1, keepdim=True)  # [batch, 1]
+    hits, possible = [], []
+    for offset in range(-reach, reach + 1):
+        target = position + offset  # [queries]
+        inside = queries & (target >= 0) & (target < size)  # [batch, queries]
+        hits.append(((places == target) & inside[:, None, :]).sum(-1))
+        possible.append(inside.sum(-1))
+    return torch.stack(hits, -1), torch.stack(possible, -1)

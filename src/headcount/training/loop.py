@@ -1,0 +1,313 @@
+"""The training loop: updates from accumulated micro-batches, evaluation, checkpoints, resuming.
+
+Random numbers of a micro-batch come from a seed made of the run's seed, the update and the
+micro-batch's number. So a resumed run repeats exactly what an uninterrupted one would have done,
+and any number of processes drops out the same neurons.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from headcount.config import TrainingConfig
+from headcount.data.batches import Update, updates
+from headcount.data.shards import Shards
+from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
+from headcount.model.transformer import Transformer
+from headcount.training.checkpoints import (
+    average_weights,
+    list_checkpoints,
+    load_checkpoint,
+    save_checkpoint,
+)
+from headcount.training.distribution import Workers
+from headcount.training.metrics import MetricsLog
+from headcount.training.objective import Objective
+
+Metrics = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class ParameterGroup:
+    """Parameters that share a learning rate, given as a function of the update (from 1)."""
+
+    parameters: Sequence[nn.Parameter]
+    learning_rate: Callable[[int], float]
+
+
+@dataclass
+class Progress:
+    """Where training stands; kept in every checkpoint."""
+
+    update: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    source_tokens: int = 0
+    best_loss: float = float("inf")
+    evaluations_since_best: int = 0
+    stopped: str = ""
+
+
+@dataclass
+class _Window:
+    """Sums since the last logged line, on the device: reading them would stall a GPU."""
+
+    smoothed: Tensor
+    nll: Tensor
+    target_tokens: int = 0
+    source_tokens: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+
+class Trainer:
+    """Trains a model on token shards, wherever it was interrupted before."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: TrainingConfig,
+        shards: Shards,
+        ids: Tokenizer,
+        objective: Objective,
+        groups: Sequence[ParameterGroup],
+        folder: Path,
+        evaluate: Callable[[], Metrics],
+        workers: Workers,
+        observe: Callable[[Metrics], None] = lambda line: None,
+    ) -> None:
+        self.model, self.config, self.shards, self.ids = model, config, shards, ids
+        self.objective, self.groups = objective, groups
+        self.folder, self.evaluate, self.workers = folder, evaluate, workers
+        self.log = MetricsLog(folder / "metrics.jsonl", enabled=workers.leader)
+        self.observe = observe
+        self.progress = Progress()
+        self.optimiser = torch.optim.Adam(
+            [{"params": list(group.parameters), "lr": 0.0} for group in groups],
+            betas=(config.adam_beta1, config.adam_beta2),
+            eps=config.adam_epsilon,
+            fused=True,
+        )
+        self._interrupted = False
+        self._first_bad = torch.zeros((), dtype=torch.int64, device=workers.device)
+
+    def resume(self) -> bool:
+        """Go back to the newest checkpoint; false where there is none."""
+        found = list_checkpoints(self.folder)
+        if not found:
+            return False
+        state, extra = load_checkpoint(found[-1], self.model, self.optimiser)
+        self.objective.load_state(extra)
+        self.progress = Progress(**state)
+        self.progress.stopped = ""
+        self.log.cut_after(self.progress.update)
+        return True
+
+    def run(self) -> Progress:
+        """Train until the last update, the time limit, convergence or a signal to stop."""
+        self.model.train()
+        window = self._window()
+        with self._signals():
+            for update in self._updates():
+                if self._should_stop():
+                    break
+                began = time.perf_counter()
+                self._train_update(update, window)
+                self.progress.seconds += time.perf_counter() - began
+                number = self.progress.update
+                if number % self.config.log_every == 0:
+                    window = self._report(window)
+                if number % self.config.evaluate_every == 0:
+                    self._evaluate()
+                if number % self.config.save_every == 0:
+                    self.save()
+        self.save()
+        return self.progress
+
+    def average(self) -> bool:
+        """Replace the weights by the mean of the last checkpoints; false where that is off."""
+        paths = list_checkpoints(self.folder)[-self.config.average_checkpoints :]
+        if self.config.average_checkpoints < 2 or len(paths) < 2:
+            return False
+        mean = average_weights(paths)
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(mean[name])
+        return True
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the weights have gone bad."""
+        if self.progress.update == 0:
+            return
+        total = torch.stack([p.detach().abs().sum() for p in self.model.parameters()]).sum()
+        if not bool(torch.isfinite(total)):
+            self._diverged()
+        if self.workers.leader:
+            save_checkpoint(
+                self.folder,
+                self.progress.update,
+                self.model,
+                self.optimiser,
+                self.objective.state(),
+                vars(self.progress),
+                self.config.keep_checkpoints,
+            )
+        self.workers.wait()
+
+    def _updates(self) -> Iterator[Update]:
+        return updates(
+            self.shards,
+            batch_tokens=self.config.batch_tokens,
+            device_tokens=self.config.device_tokens,
+            seed=self.config.seed,
+            pad=self.ids.pad,
+            start=self.ids.start,
+            eos=self.ids.eos,
+            start_update=self.progress.update,
+            rank=self.workers.rank,
+            world=self.workers.world,
+        )
+
+    def _train_update(self, update: Update, window: _Window) -> None:
+        """One optimiser step: gradients of the mean loss over all target tokens of the update."""
+        number = update.number + 1
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.manual_seed(_seed(self.config.seed, number, 0))
+        self.objective.begin_update(number)
+        for i, micro_batch in enumerate(update.micro_batches):
+            global_number = self.workers.rank + i * self.workers.world
+            torch.manual_seed(_seed(self.config.seed, number, 1 + global_number))
+            batch = micro_batch.build().to(self.workers.device)
+            with self._precision():
+                losses = self.objective.losses(batch)
+            (losses.smoothed / update.target_tokens).backward()
+            window.smoothed += losses.smoothed.detach()
+            window.nll += losses.nll
+            bad = ~torch.isfinite(losses.smoothed.detach()) & (self._first_bad == 0)
+            self._first_bad = torch.where(bad, number, self._first_bad)
+        if self.workers.leader:
+            penalty = self.objective.penalty()
+            if penalty is not None:
+                penalty.backward()
+        parameters = [p for group in self.groups for p in group.parameters]
+        self.workers.sum_gradients(parameters)
+        if self.config.clip_norm:
+            nn.utils.clip_grad_norm_(parameters, self.config.clip_norm)
+        for group, settings in zip(self.groups, self.optimiser.param_groups, strict=True):
+            settings["lr"] = group.learning_rate(number)
+        self.optimiser.step()
+        window.target_tokens += update.target_tokens
+        window.source_tokens += update.source_tokens
+        self.progress.update, self.progress.epoch = number, update.epoch
+        self.progress.source_tokens += update.source_tokens
+
+    def _window(self) -> _Window:
+        zeros = torch.zeros(2, dtype=torch.float64, device=self.workers.device)
+        return _Window(zeros[0].clone(), zeros[1].clone())
+
+    def _report(self, window: _Window) -> _Window:
+        sums = self.workers.sum(torch.stack([window.smoothed, window.nll])).tolist()
+        if not np.isfinite(sums[0]):
+            self._diverged()
+        seconds = time.perf_counter() - window.began
+        line: Metrics = {
+            "kind": "train",
+            "update": self.progress.update,
+            "epoch": self.progress.epoch,
+            "loss": sums[0] / window.target_tokens,
+            "nll": sums[1] / window.target_tokens,
+            "learning_rate": self.optimiser.param_groups[0]["lr"],
+            "source_tokens": self.progress.source_tokens,
+            "source_tokens_per_second": window.source_tokens / seconds,
+            "seconds": self.progress.seconds,
+            **self.objective.metrics(),
+        }
+        self._tell(line)
+        return self._window()
+
+    def _evaluate(self) -> None:
+        self.model.eval()
+        line = {"kind": "dev", "update": self.progress.update, **self.evaluate()}
+        self.model.train()
+        if line["dev_loss"] < self.progress.best_loss:
+            self.progress.best_loss = line["dev_loss"]
+            self.progress.evaluations_since_best = 0
+        else:
+            self.progress.evaluations_since_best += 1
+        self._tell({**line, "seconds": self.progress.seconds})
+
+    def _tell(self, line: Metrics) -> None:
+        self.log.write(line)
+        if self.workers.leader:
+            self.observe(line)
+
+    def _should_stop(self) -> bool:
+        """Whether this update is not to be made any more; the same answer on all workers."""
+        config, progress = self.config, self.progress
+        reasons = {
+            "all updates done": progress.update >= config.updates,
+            "dev loss is flat": 0 < config.patience <= progress.evaluations_since_best,
+        }
+        minutes = config.minutes or float("inf")
+        # What one worker alone can know is agreed upon where a line is logged anyway.
+        if self.workers.world == 1 or progress.update % config.log_every == 0:
+            mine = [self._interrupted, progress.seconds >= 60 * minutes]
+            flags = torch.tensor(mine, dtype=torch.float32, device=self.workers.device)
+            interrupted, late = self.workers.sum(flags).tolist()
+            reasons |= {"interrupted": interrupted > 0, "time is up": late > 0}
+        stop = [reason for reason, true in reasons.items() if true]
+        progress.stopped = stop[0] if stop else self.objective.finished() or ""
+        return bool(progress.stopped)
+
+    def _diverged(self) -> None:
+        found = list_checkpoints(self.folder)
+        last = f"checkpoint {found[-1].name}" if found else "none was written yet"
+        bad = int(self._first_bad) or self.progress.update
+        rate = self.groups[0].learning_rate(bad)
+        raise UserError(
+            f"The loss is not a number any more since update {bad}"
+            f" (learning rate {rate:.3g}; last good checkpoint: {last}).",
+            "Lower training.learning_rate_scale, or set training.clip_norm=1, and --resume.",
+        )
+
+    def _precision(self) -> torch.autocast:
+        wanted = self.config.precision == "bf16" or (
+            self.config.precision == "auto" and self.workers.device.type == "cuda"
+        )
+        return torch.autocast(self.workers.device.type, torch.bfloat16, enabled=wanted)
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM finishes the update and saves; a second one ends at once."""
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            if self._interrupted:
+                raise KeyboardInterrupt
+            self._interrupted = True
+
+        try:
+            before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+        except ValueError:  # not the main thread, as in a notebook's worker
+            yield
+            return
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _seed(seed: int, update: int, micro_batch: int) -> int:
+    """A seed of its own for every micro-batch."""
+    return int(np.random.SeedSequence((seed, update, micro_batch)).generate_state(1)[0])

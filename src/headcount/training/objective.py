@@ -1,0 +1,78 @@
+"""What training minimises: label-smoothed cross-entropy of the target tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from headcount.data.batches import Batch
+from headcount.model.transformer import Transformer
+
+
+class Losses(NamedTuple):
+    """Sums over the target tokens of a batch (or of a sentence)."""
+
+    smoothed: Tensor
+    nll: Tensor
+
+
+def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+    """Summed losses of a batch; padding positions never reach the output layer."""
+    memory, mask = model.encode(batch.source)
+    states = model.decode(batch.target_input, memory, mask)  # [batch, target, width]
+    real = batch.target_output != model.target_pad
+    return token_losses(model, states[real], batch.target_output[real], label_smoothing)
+
+
+def token_losses(model: Transformer, states: Tensor, labels: Tensor, smoothing: float) -> Losses:
+    """Losses of states `[tokens, width]` against labels `[tokens]`.
+
+    Smoothing with weight e gives `(1 - e) nll + e (mean over v of -log p_v)`. With
+    `-log p_v = lse - z_v` and `nll = lse - z_y` that is `nll + e (z_y - mean z)`, where `z_y` and
+    `mean z` are dot products of the state: no second pass over the vocabulary.
+    """
+    nll = F.cross_entropy(model.logits(states).float(), labels, reduction="sum")
+    if not smoothing:
+        return Losses(nll, nll.detach())
+    difference = F.embedding(labels, model.output_weight) - model.output_weight.mean(0)
+    surplus = (states * difference).sum()
+    if model.output_bias is not None:
+        surplus = surplus + model.output_bias[labels].sum()
+        surplus = surplus - len(labels) * model.output_bias.mean()
+    return Losses(nll + smoothing * surplus, nll.detach())
+
+
+class Objective:
+    """The plain objective. Pruning replaces it by one with gates and a penalty (Sec. 6.1)."""
+
+    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+        self.model = model
+        self.label_smoothing = label_smoothing
+
+    def begin_update(self, update: int) -> None:
+        """Called once before the micro-batches of an update, with the same seed on all workers."""
+
+    def losses(self, batch: Batch) -> Losses:
+        """Summed losses of one micro-batch."""
+        return batch_losses(self.model, batch, self.label_smoothing)
+
+    def penalty(self) -> Tensor | None:
+        """Added once an update to the mean loss of its tokens."""
+        return None
+
+    def metrics(self) -> dict[str, float | list[float]]:
+        """More to log with each training line."""
+        return {}
+
+    def finished(self) -> str | None:
+        """A reason to stop before the last update, where there is one."""
+        return None
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint must keep besides model and optimiser."""
+        return {}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave."""

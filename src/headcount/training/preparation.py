@@ -1,0 +1,114 @@
+"""From a recipe to token shards: find or fetch the corpus, train BPE, encode."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from headcount.config import DataConfig, TrainingConfig
+from headcount.data.corpora import Corpus, fetch_corpus, load_corpus
+from headcount.data.fetch import cache_folder
+from headcount.data.shards import Shards, prepare
+from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
+from headcount.files import atomic_folder, read_lines
+from headcount.training.evaluation import HeldOut
+
+Report = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus ready for training."""
+
+    corpus: Corpus
+    source_tokenizer: Tokenizer
+    target_tokenizer: Tokenizer
+    train: Shards
+    dev: HeldOut
+
+
+def find_corpus(config: DataConfig, report: Report) -> Corpus:
+    """The folder that a recipe names, or its known corpus, fetched where it is not there yet."""
+    pair = f"{config.source}-{config.target}"
+    if config.folder is not None:
+        return load_corpus(config.folder, pair, check=False)
+    if config.corpus is None:
+        raise UserError("The recipe names no data.", "Set data.folder or data.corpus.")
+    name = config.corpus if config.pairs is None else f"{config.corpus}-{config.pairs}"
+    if pair not in name:
+        name = f"{name}-{pair}"
+    folder = cache_folder() / "corpora" / name
+    return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=report)
+
+
+def prepare_training(
+    data: DataConfig, training: TrainingConfig, report: Report, tokenizers: Path | None = None
+) -> Prepared:
+    """All that training reads, made once and kept beside the corpus.
+
+    `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on).
+    """
+    corpus = find_corpus(data, report)
+    folder = _writable(corpus)
+    source, target = _tokenizers(corpus, data, folder, report, tokenizers)
+    key = hashlib.sha256((source.fingerprint() + target.fingerprint()).encode()).hexdigest()[:16]
+
+    def shards(split: str) -> Shards:
+        return prepare(
+            corpus.path(split, "source"),
+            corpus.path(split, "target"),
+            source,
+            target,
+            folder / f"{key}-{data.max_length}-{split}",
+            max_length=data.max_length,
+            progress=lambda done, total: report(f"Encoding {split}", done, total),
+        )
+
+    references = list(islice(read_lines(corpus.path("dev", "target")), training.bleu_sentences))
+    sources = list(islice(read_lines(corpus.path("dev", "source")), training.bleu_sentences))
+    dev = HeldOut(shards("dev"), training.dev_sentences, sources, references)
+    return Prepared(corpus, source, target, shards("train"), dev)
+
+
+def _writable(corpus: Corpus) -> Path:
+    """Where prepared data is kept: beside the corpus, or in the cache where that is read-only."""
+    beside = corpus.folder / "prepared"
+    try:
+        beside.mkdir(exist_ok=True)
+        return beside
+    except OSError:
+        name = hashlib.sha256(str(corpus.folder.resolve()).encode()).hexdigest()[:16]
+        cached = cache_folder() / "prepared" / name
+        cached.mkdir(parents=True, exist_ok=True)
+        return cached
+
+
+def _tokenizers(
+    corpus: Corpus, data: DataConfig, folder: Path, report: Report, given: Path | None
+) -> tuple[Tokenizer, Tokenizer]:
+    if given is not None:
+        return (
+            Tokenizer.load(given / "tokenizer.src.json"),
+            Tokenizer.load(given / "tokenizer.tgt.json"),
+        )
+    sides = (("source", data.source_vocabulary), ("target", data.target_vocabulary))
+    found: list[Tokenizer] = []
+    for number, (side, size) in enumerate(sides):
+        path = corpus.path("train", side)
+        stat = path.stat()
+        key = f"bpe-{path.name}-{size}-{stat.st_size}-{stat.st_mtime_ns}"
+        if not (folder / key).is_dir():
+            report("Learning BPE", number, len(sides))
+            with atomic_folder(folder / key) as partial:
+                Tokenizer.train(_lines(path), size).save(partial / "tokenizer.json")
+        found.append(Tokenizer.load(folder / key / "tokenizer.json"))
+    report("Learning BPE", len(sides), len(sides))
+    return found[0], found[1]
+
+
+def _lines(path: Path) -> Iterator[str]:
+    return read_lines(path)

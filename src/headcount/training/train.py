@@ -1,0 +1,148 @@
+"""`headcount train`: from a recipe to a run folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headcount.config import Config
+from headcount.errors import UserError
+from headcount.heads import HeadLayout
+from headcount.model.transformer import Transformer
+from headcount.run import CONFIG, Run, load_config, save_weights
+from headcount.scoring import quick_bleu
+from headcount.training.distribution import Workers, connect
+from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
+from headcount.training.loop import ParameterGroup, Progress, Trainer
+from headcount.training.objective import Objective
+from headcount.training.preparation import Prepared, Report, prepare_training
+from headcount.training.schedule import inverse_square_root
+
+Observer = Callable[[dict[str, Any]], None]
+
+
+def train(
+    config: Config,
+    out: Path | str,
+    resume: bool = False,
+    heads: HeadLayout | None = None,
+    report: Report = lambda stage, done, total: None,
+    observe: Observer = lambda line: None,
+) -> tuple[Run, Progress]:
+    """Train a model into the folder `out`; `resume` goes on where an earlier call stopped.
+
+    `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
+    """
+    out = Path(out)
+    with connect() as workers:
+        if workers.leader:
+            _check_folder(config, out, resume)
+        prepared = _prepare(config, workers, report)
+        run = _new_run(config, out, prepared, heads, workers)
+        trainer = make_trainer(run, prepared, workers, observe)
+        if not (resume and trainer.resume()) and workers.leader:
+            shutil.rmtree(out / "checkpoints", ignore_errors=True)
+            (out / "metrics.jsonl").unlink(missing_ok=True)
+        if workers.leader:
+            run.save()
+        progress = trainer.run()
+        if trainer.average() or progress.stopped:
+            run.model.eval()
+            final = trainer.evaluate()
+            observe({"kind": "final", "update": progress.update, **final})
+            trainer.log.write({"kind": "final", "update": progress.update, **final})
+        if workers.leader:
+            save_weights(run.model, out / "model.safetensors")
+        workers.wait()
+    run.model.eval()
+    return run, progress
+
+
+def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observer) -> Trainer:
+    """The loop with the paper's objective, optimiser and schedule (App. B.3)."""
+    model, training = run.model, run.config.training
+
+    def rate(update: int) -> float:
+        return inverse_square_root(
+            update,
+            scale=training.learning_rate_scale,
+            width=run.config.model.width,
+            warmup=training.warmup,
+        )
+
+    def evaluate() -> dict[str, Any]:
+        line = evaluate_run(run, prepared.dev, workers)
+        if workers.leader:
+            save_weights(model, run.folder / "model.safetensors")
+        return line
+
+    return Trainer(
+        model,
+        training,
+        prepared.train,
+        prepared.target_tokenizer,
+        Objective(model, training.label_smoothing),
+        [ParameterGroup(list(model.parameters()), rate)],
+        run.folder,
+        evaluate,
+        workers,
+        observe,
+    )
+
+
+def evaluate_run(run: Run, dev: HeldOut, workers: Workers) -> dict[str, Any]:
+    """Dev loss, greedy dev BLEU and the specialisation of encoder heads."""
+    ids, model = run.target_tokenizer, run.model
+    line: dict[str, Any] = {"dev_loss": dev_loss(model, dev, ids, workers)}
+    if workers.leader:
+        if dev.references:
+            line["dev_bleu"] = quick_bleu(run, dev.sources, dev.references)
+        if run.config.training.watch_heads:
+            line |= watch_heads(model, dev, ids, workers.device)
+    return line
+
+
+def _check_folder(config: Config, out: Path, resume: bool) -> None:
+    """A run is never overwritten by accident, nor resumed with another model."""
+    if out.exists() and not out.is_dir():
+        raise UserError(f"{out} is a file.", "Choose another --out.")
+    if not (out / CONFIG).exists():
+        return
+    if not resume:
+        raise UserError(
+            f"{out} already holds a run.", "Add --resume to go on with it, or choose another --out."
+        )
+    before = load_config(out)
+    for section in ("model", "data"):
+        old, new = getattr(before, section), getattr(config, section)
+        changed = [k for k in type(old).model_fields if getattr(old, k) != getattr(new, k)]
+        if changed:
+            raise UserError(
+                f"{out} was begun with another {section}.{changed[0]}"
+                f" ({getattr(old, changed[0])!r}, now {getattr(new, changed[0])!r}).",
+                "Resume with the same recipe, or choose another --out.",
+            )
+
+
+def _prepare(config: Config, workers: Workers, report: Report) -> Prepared:
+    """The leader prepares; the others then find everything in place."""
+    if not workers.leader:
+        workers.wait()
+    prepared = prepare_training(config.data, config.training, report)
+    if workers.leader:
+        workers.wait()
+    return prepared
+
+
+def _new_run(
+    config: Config, out: Path, prepared: Prepared, heads: HeadLayout | None, workers: Workers
+) -> Run:
+    source, target = prepared.source_tokenizer, prepared.target_tokenizer
+    torch.manual_seed(config.training.seed)
+    model = Transformer(config.model, source.size, target.size, source.pad, heads, target.pad)
+    frequencies = prepared.train.source_frequencies
+    return Run(out, config, model.to(workers.device), source, target, frequencies)
