@@ -72,6 +72,21 @@ class Attention(nn.Module):
             queries, keys, values = self.queries_keys_values(x)
         return self.attend(queries, keys, values, mask, causal)
 
+    def step(self, x: Tensor, past: Tensor, steps: int) -> Tensor:
+        """Attend from one new position, `x` `[rows, 1, width]`, to itself and those before it.
+
+        `past` `[capacity, rows, 2 * inner]` holds the keys and values of the `steps` positions
+        before, time first; those of the new one are written behind them.
+        """
+        if not self.heads:
+            return self.out_bias.expand(x.shape)
+        stacked = F.linear(x, self.in_weight, self.in_bias)  # [rows, 1, 3 inner]
+        queries = self._split(stacked[..., : self.inner], 1)[0]
+        past[steps] = stacked[:, 0, self.inner :]
+        seen = past[: steps + 1].unflatten(2, (2, len(self.heads), self.head_width))
+        keys, values = seen.permute(2, 1, 3, 0, 4).unbind(0)  # [rows, heads, keys, head]
+        return self.attend(queries, keys, values, mask=None, causal=False)
+
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[batch, length, width]` to all three, `[batch, heads, length, head]` each."""
         queries, keys, values = self._split(F.linear(x, self.in_weight, self.in_bias), 3)
@@ -126,6 +141,5 @@ class Attention(nn.Module):
 
     def _split(self, stacked: Tensor, parts: int) -> tuple[Tensor, ...]:
         """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""
-        batch, length, _ = stacked.shape
-        apart = stacked.view(batch, length, parts, len(self.heads), self.head_width)
+        apart: Tensor = stacked.unflatten(2, (parts, len(self.heads), self.head_width))
         return apart.permute(2, 0, 3, 1, 4).unbind(0)

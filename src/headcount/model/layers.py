@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.heads import HeadLayout
 from headcount.model.attention import Attention, KeysValues
+from headcount.model.cache import DecoderCache
 from headcount.model.dropout import dropout
 from headcount.model.recording import Tape
 
@@ -82,23 +82,9 @@ class AttentionBlock(Block):
             self.tape.keep(self.part, self.layer, memory=memory)
         return self.around(x, lambda inside: self.attention(inside, memory, mask, causal, past))
 
-    def step(self, x: Tensor, past: KeysValues | None) -> tuple[Tensor, KeysValues | None]:
-        """Attention of one new position to itself and to the cached ones before it."""
-        attention = self.attention
-        if not attention.heads:
-            return self.around(x, attention), None
-        grown: list[Tensor] = []
-
-        def extend(inside: Tensor) -> Tensor:
-            queries, keys, values = attention.queries_keys_values(inside)
-            if past is not None:
-                keys = torch.cat([past[0], keys], dim=2)
-                values = torch.cat([past[1], values], dim=2)
-            grown.extend((keys, values))
-            return attention.attend(queries, keys, values, mask=None, causal=False)
-
-        x = self.around(x, extend)
-        return x, (grown[0], grown[1])
+    def step(self, x: Tensor, past: Tensor, steps: int) -> Tensor:
+        """One new position `[rows, 1, width]` after `steps` others, as in `Attention.step`."""
+        return self.around(x, lambda inside: self.attention.step(inside, past, steps))
 
 
 class FeedForwardBlock(Block):
@@ -159,10 +145,11 @@ class DecoderLayer(nn.Module):
         output: Tensor = self.feed_forward(x)
         return output
 
-    def step(
-        self, x: Tensor, own: KeysValues | None, source: KeysValues | None, mask: Tensor | None
-    ) -> tuple[Tensor, KeysValues | None]:
-        """One new position `[batch, 1, width]` after the cached ones; also the grown cache."""
-        x, own = self.self_attention.step(x, own)
-        x = self.cross_attention(x, mask=mask, past=source)
-        return self.feed_forward(x), own
+    def step(self, x: Tensor, layer: int, cache: DecoderCache) -> Tensor:
+        """One new position `[rows, 1, width]` after the cached ones, to the same shape."""
+        rows, _, width = x.shape
+        x = self.self_attention.step(x, cache.past(layer), cache.steps)
+        x = x.view(rows // cache.beam, cache.beam, width)
+        x = self.cross_attention(x, mask=cache.mask, past=cache.source[layer])
+        output: Tensor = self.feed_forward(x.view(rows, 1, width))
+        return output

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -12,38 +11,10 @@ from torch.nn import functional as F
 from headcount.config import ModelConfig
 from headcount.heads import Head, HeadLayout
 from headcount.model.attention import Attention, KeysValues
+from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
 from headcount.model.layers import DecoderLayer, EncoderLayer
 from headcount.model.recording import Tape
-
-
-@dataclass
-class DecoderCache:
-    """What a decoder needs of the past: keys and values of each layer.
-
-    `own[layer]` are `[batch, heads, steps, head]`, `source[layer]` `[batch, heads, source, head]`.
-    """
-
-    source: list[KeysValues | None]
-    mask: Tensor | None
-    own: list[KeysValues | None]
-    steps: int = 0
-
-    def select(self, rows: Tensor) -> DecoderCache:
-        """The cache of the given batch rows, in that order (a row may appear several times)."""
-
-        def pick(pair: KeysValues | None) -> KeysValues | None:
-            return None if pair is None else (pair[0][rows], pair[1][rows])
-
-        mask = None if self.mask is None else self.mask[rows]
-        return DecoderCache(
-            [pick(p) for p in self.source], mask, [pick(p) for p in self.own], self.steps
-        )
-
-    def select_own(self, rows: Tensor) -> DecoderCache:
-        """Reorder the targets' past only: hypotheses that move within their own sentence."""
-        own = [None if p is None else (p[0][rows], p[1][rows]) for p in self.own]
-        return DecoderCache(self.source, self.mask, own, self.steps)
 
 
 class Transformer(nn.Module):
@@ -121,19 +92,33 @@ class Transformer(nn.Module):
         """States `[..., width]` to logits `[..., vocabulary]`."""
         return F.linear(states, self.output_weight, self.output_bias)
 
+    @torch.no_grad()
     def start(self, memory: Tensor, mask: Tensor | None) -> DecoderCache:
-        """Begin decoding step by step: project the source once for each layer."""
-        source: list[KeysValues | None] = []
-        for layer in self.decoder_layers():
-            attention = layer.cross_attention.attention
-            source.append(attention.keys_values(memory) if attention.heads else None)
-        return DecoderCache(source, mask, [None] * len(source))
+        """Begin decoding step by step, without gradients: project the source once a layer.
 
+        The gates of heads, where there are any, are `[heads]` here: rows come and go.
+        """
+        source: list[KeysValues | None] = []
+        widths = []
+        for layer in self.decoder_layers():
+            own, cross = layer.self_attention.attention, layer.cross_attention.attention
+            if any(a.gate is not None and a.gate.dim() > 1 for a in (own, cross)):
+                raise ValueError("gates for each sentence cannot be used step by step")
+            pair = cross.keys_values(memory) if cross.heads else None
+            source.append(pair and (pair[0].contiguous(), pair[1].contiguous()))
+            widths.append(2 * own.inner)
+        return DecoderCache(source, mask, len(memory), widths, like=memory)
+
+    @torch.no_grad()
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """One step: last tokens `[batch]` to states `[batch, width]`; the cache grows by it."""
-        x = self.target_embedding(tokens[:, None], first=cache.steps)  # [batch, 1, width]
+        """One step: last tokens `[rows]` to states `[rows, width]`; the cache grows by it.
+
+        Rows are the hypotheses of the first sentence, then those of the second, and so on.
+        """
+        x = self.target_embedding(tokens[:, None], first=cache.steps)  # [rows, 1, width]
+        cache.make_room()
         for i, layer in enumerate(self.decoder_layers()):
-            x, cache.own[i] = layer.step(x, cache.own[i], cache.source[i], cache.mask)
+            x = layer.step(x, i, cache)
         cache.steps += 1
         states: Tensor = self.decoder_norm(x)[:, 0]
         return states

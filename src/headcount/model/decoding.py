@@ -1,0 +1,219 @@
+"""Beam search: the translations of a batch of sentences, found step by step.
+
+What happens to a sentence never depends on the others of its batch: each has its own hypotheses,
+its own limit of length and its own end, and leaves the batch when it is done. (Sums of floating
+point numbers do depend a little on the shapes of a batch, in the last digits, so that two
+hypotheses whose scores agree to about six digits in float32 may change places.)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headcount.errors import UserError
+from headcount.model.cache import DecoderCache
+from headcount.model.transformer import Transformer
+
+DEAD = -math.inf
+
+
+class Hypothesis(NamedTuple):
+    """A translation: its tokens without start and EOS, and its score (see `Search.score`)."""
+
+    tokens: list[int]
+    score: float
+
+
+@dataclass(frozen=True)
+class Search:
+    """How to search. The defaults are those of Vaswani et al. (2017): beam 4, penalty 0.6.
+
+    A score is the log-probability of the tokens, EOS included, divided by a penalty for their
+    number: `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, "wu"), or
+    `length ** length_penalty` ("length"; Hugging Face and Marian). An output may have at most
+    `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
+    what has no end by then is ended there.
+    """
+
+    beam: int = 4
+    nbest: int = 1
+    length_penalty: float = 0.6
+    normalisation: Literal["wu", "length"] = "wu"
+    max_ratio: float = 2.0
+    max_extra: int = 10
+    min_length: int = 0
+    forbidden: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.beam < 1:
+            raise UserError(f"A beam of {self.beam} is too small.", "The smallest is 1 (greedy).")
+        if not 1 <= self.nbest <= self.beam:
+            raise UserError(
+                f"{self.nbest} best translations do not come out of a beam of {self.beam}.",
+                "Ask for at least one and at most as many as the beam is wide.",
+            )
+        if self.length_penalty < 0:
+            raise UserError(
+                f"A length penalty of {self.length_penalty} is negative.", "Choose 0 or more."
+            )
+
+    def score(self, log_probability: float, length: int) -> float:
+        """The score of a hypothesis of `length` tokens."""
+        base = (5 + length) / 6 if self.normalisation == "wu" else length
+        return float(log_probability / base**self.length_penalty)
+
+    def limit(self, source: int, positions: int) -> int:
+        """The largest number of tokens, EOS included, for a source of so many."""
+        return max(1, min(int(self.max_ratio * source) + self.max_extra, positions))
+
+
+GREEDY = Search(beam=1)
+
+
+@torch.inference_mode()
+def beam_search(
+    model: Transformer, source: Tensor, search: Search, *, start: int, eos: int
+) -> list[list[Hypothesis]]:
+    """The `search.nbest` best translations of each sentence of `source` `[batch, length]`.
+
+    A step takes the `2 * beam` best continuations of a sentence's hypotheses. Those with EOS
+    among the first `beam` are finished; the best `beam` without it live on. A sentence is done
+    with `beam` finished hypotheses none of which is worse than the best that lives, both scored at
+    their present length. With beam 1 this is greedy search: it ends where EOS is the most probable.
+    Probabilities are the model's own; padding, the start token and `search.forbidden` are never
+    chosen.
+    """
+    memory, mask = model.encode(source)
+    cache = model.start(memory, mask)
+    positions = model.config.max_positions
+    lengths = (source != model.pad).sum(1).tolist()
+    sentences = [_Sentence(search, eos, search.limit(n, positions)) for n in lengths]
+    forbidden = torch.tensor(
+        sorted({model.target_pad, start, *search.forbidden} - {eos}), device=source.device
+    )
+    live = sentences
+    tokens = torch.full((len(live),), start, device=source.device)  # [rows]
+    scores = memory.new_zeros((len(live), 1), dtype=_exact(memory.dtype))  # [sentences, beam]
+    while live:
+        logits = model.logits(model.step(tokens, cache))  # [rows, vocabulary]
+        log_probabilities = F.log_softmax(logits, dim=-1, dtype=scores.dtype)
+        log_probabilities[:, forbidden] = DEAD
+        if cache.steps <= search.min_length:
+            log_probabilities[:, eos] = DEAD
+        totals = log_probabilities.unflatten(0, scores.shape), scores
+        best = [part.tolist() for part in best_continuations(*totals, 2 * search.beam)]
+        for sentence, *candidates in zip(live, *best, strict=True):
+            sentence.advance(*candidates)
+        live, tokens, scores = _go_on(live, scores, cache)
+    return [sentence.finished[: search.nbest] for sentence in sentences]
+
+
+def best_continuations(
+    log_probabilities: Tensor, scores: Tensor, count: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The best ways to add a token to the hypotheses of each sentence, best first.
+
+    `log_probabilities` `[sentences, beam, vocabulary]` and `scores` `[sentences, beam]` to the new
+    scores, the hypotheses and the tokens, `[sentences, count]` each. To search through the whole
+    vocabulary costs more than to compute it, so look at the largest of each column of a folded
+    vocabulary first: the best `count` are in the `count` columns with the largest maxima.
+    """
+    _, beam, vocabulary = log_probabilities.shape
+    count = min(count, beam * vocabulary)
+    columns = min(math.isqrt(count * vocabulary), vocabulary)
+    depth = vocabulary // columns
+    folded = log_probabilities[..., : depth * columns].unflatten(2, (depth, columns))
+    largest = folded.amax(2)  # [sentences, beam, columns]
+    rest = log_probabilities[..., depth * columns :]
+    torch.maximum(largest[..., : rest.shape[2]], rest, out=largest[..., : rest.shape[2]])
+    largest += scores[:, :, None]
+    chosen = largest.flatten(1).topk(count, sorted=False).indices  # [sentences, count]
+    parents = chosen // columns
+    steps = torch.arange(0, vocabulary, columns, device=chosen.device)
+    tokens = (chosen % columns)[:, :, None] + steps  # [sentences, count, depth (+ 1)]
+    places = (parents * vocabulary)[:, :, None] + tokens.clamp(max=vocabulary - 1)
+    values = log_probabilities.flatten(1).gather(1, places.flatten(1)).view_as(tokens)
+    values += scores.gather(1, parents)[:, :, None]
+    values = values.masked_fill_(tokens >= vocabulary, DEAD).flatten(1)
+    best, indices = values.topk(count)  # [sentences, count]
+    return best, parents.gather(1, indices // len(steps)), tokens.flatten(1).gather(1, indices)
+
+
+class _Sentence:
+    """One sentence on its way: the hypotheses that live and those that are finished."""
+
+    def __init__(self, search: Search, eos: int, limit: int) -> None:
+        self.search, self.eos, self.limit = search, eos, limit
+        self.finished: list[Hypothesis] = []
+        self.tokens: list[list[int]] = [[]]
+        self.scores: list[float] = [0.0]
+        self.parents: list[int] = [0]
+        self.done = False
+
+    def advance(self, scores: list[float], parents: list[int], tokens: list[int]) -> None:
+        """Take the best continuations, best first."""
+        beam, eos = self.search.beam, self.eos
+        length = len(self.tokens[0]) + 1
+        last = length == self.limit
+        before, self.tokens, self.scores, self.parents = self.tokens, [], [], []
+        ended = False
+        for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
+            if score == DEAD:
+                break
+            if rank < beam and (last or token == eos):
+                text = before[parent] if token == eos else [*before[parent], token]
+                self.finished.append(Hypothesis(text, self.search.score(score, length)))
+                ended = True
+            elif token != eos and len(self.tokens) < beam:
+                self.tokens.append([*before[parent], token])
+                self.scores.append(score)
+                self.parents.append(parent)
+        if ended:
+            self.finished.sort(key=lambda hypothesis: -hypothesis.score)  # ties: the earlier first
+            del self.finished[beam:]
+        self.done = last or not self.tokens or self._settled(length)
+
+    def _settled(self, length: int) -> bool:
+        """Whether none that lives is better than any of a full beam of finished ones."""
+        if len(self.finished) < self.search.beam:
+            return False
+        return self.search.score(self.scores[0], length) <= self.finished[-1].score
+
+
+def _go_on(
+    live: list[_Sentence], scores: Tensor, cache: DecoderCache
+) -> tuple[list[_Sentence], Tensor, Tensor]:
+    """Drop sentences that are done and put the rows of the others in order.
+
+    Gives the sentences, their last tokens `[rows]` and scores `[sentences, beam]`. A sentence with
+    too few continuations gets dead ones, so that all have the same number.
+    """
+    device = scores.device
+    going = [place for place, sentence in enumerate(live) if not sentence.done]
+    if len(going) < len(live):
+        cache.keep_sentences(torch.tensor(going, device=device, dtype=torch.long))
+    beam = max((live[place].search.beam for place in going), default=1)
+    rows, tokens, new_scores = [], [], []
+    for place in going:
+        sentence = live[place]
+        dead = beam - len(sentence.tokens)
+        rows += [place * cache.beam + parent for parent in sentence.parents] + [place] * dead
+        tokens += [text[-1] for text in sentence.tokens] + [sentence.eos] * dead
+        new_scores.append(sentence.scores + [DEAD] * dead)
+    cache.reorder(torch.tensor(rows, device=device, dtype=torch.long), beam)
+    return (
+        [live[place] for place in going],
+        torch.tensor(tokens, device=device, dtype=torch.long),
+        torch.tensor(new_scores, device=device, dtype=scores.dtype),
+    )
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """The type to add log-probabilities in: at least float32."""
+    return torch.promote_types(dtype, torch.float32)

@@ -1,0 +1,145 @@
+"""Lines of text in, translations out, in the same order, in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from headcount.data.batches import evaluation_batches
+from headcount.data.tokenizer import Tokenizer
+from headcount.model.decoding import Hypothesis, Search, beam_search
+from headcount.run import Run
+
+# Padded source tokens and sentences in a batch: more do not get faster on a CPU, and a sentence
+# takes memory for a vocabulary of scores for each of its hypotheses.
+BATCH_TOKENS = 2000
+BATCH_SENTENCES = 64
+
+# Lines read ahead, so that sentences of similar length can be translated together.
+CHUNK_LINES = 4000
+
+
+@dataclass(frozen=True)
+class Translation:
+    """A translation and its score: the log-probability over the length penalty."""
+
+    text: str
+    score: float
+
+
+def translate_lines(
+    run: Run,
+    lines: Sequence[str],
+    search: Search | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[str]:
+    """The best translation of every line."""
+    stream = translate_stream(run, lines, search, batch_tokens=batch_tokens)
+    return [translations[0].text for translations in stream]
+
+
+def translate_stream(
+    run: Run,
+    lines: Iterable[str],
+    search: Search | None = None,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    chunk_lines: int = CHUNK_LINES,
+) -> Iterator[list[Translation]]:
+    """The `search.nbest` best translations of every line, in the order of the lines.
+
+    Lines are read a chunk ahead and translated by length. A line without any token (empty, or only
+    whitespace) gives empty translations. A line with more tokens than the model has positions is
+    translated in parts.
+    """
+    search = search or Search()
+    remaining = iter(lines)
+    while chunk := list(islice(remaining, chunk_lines)):
+        yield from _translate_chunk(run, chunk, search, batch_tokens)
+
+
+def _translate_chunk(
+    run: Run, lines: list[str], search: Search, batch_tokens: int
+) -> list[list[Translation]]:
+    """Translate lines by length and put the translations in the order of the lines."""
+    most = run.config.model.max_positions - 1  # EOS takes one
+    parts = [split_tokens(run.source_tokenizer, line, most) for line in lines]
+    owners = [line for line, tokens in enumerate(parts) for _ in tokens]
+    tokens = [part for line in parts for part in line]
+    translated: list[list[list[Hypothesis]]] = [[] for _ in lines]
+    for owner, hypotheses in zip(
+        owners, translate_tokens(run, tokens, search, batch_tokens), strict=True
+    ):
+        translated[owner].append(hypotheses)
+    return [_joined(run, hypotheses, search.nbest) for hypotheses in translated]
+
+
+def translate_tokens(
+    run: Run, sources: Sequence[Sequence[int]], search: Search, batch_tokens: int = BATCH_TOKENS
+) -> list[list[Hypothesis]]:
+    """The hypotheses of tokenised sentences (without EOS), in their order."""
+    model, source, target = run.model, run.source_tokenizer, run.target_tokenizer
+    device = model.output_weight.device
+    found: list[list[Hypothesis]] = [[] for _ in sources]
+    was_training = model.training
+    model.eval()
+    try:
+        for indices in _batches([len(tokens) for tokens in sources], batch_tokens):
+            rows = [[*sources[i], source.eos] for i in indices]
+            batch = _padded(rows, source.pad).to(device)
+            hypotheses = beam_search(model, batch, search, start=target.start, eos=target.eos)
+            for i, best in zip(indices, hypotheses, strict=True):
+                found[i] = best
+    finally:
+        model.train(was_training)
+    return found
+
+
+def split_tokens(tokenizer: Tokenizer, line: str, most: int) -> list[list[int]]:
+    """The tokens of a line in as few parts of at most `most` tokens as whole words allow."""
+    tokens = tokenizer.encode(line)
+    if len(tokens) <= most:
+        return [tokens] if tokens else []
+    parts: list[list[int]] = [[]]
+    for word in line.split():
+        tokens = tokenizer.encode(word)
+        if len(parts[-1]) + len(tokens) > most and parts[-1]:
+            parts.append([])
+        while len(tokens) > most:  # one word longer than the model
+            parts[-1:] = [tokens[:most], []]
+            tokens = tokens[most:]
+        parts[-1].extend(tokens)
+    return [part for part in parts if part]
+
+
+def _joined(run: Run, parts: list[list[Hypothesis]], nbest: int) -> list[Translation]:
+    """The n-th best translation of a line from the n-th best of its parts."""
+    if not parts:
+        return [Translation("", 0.0)] * nbest
+    joined = []
+    for rank in range(nbest):
+        # A part can have fewer hypotheses than asked for, where the vocabulary is tiny.
+        chosen = [part[min(rank, len(part) - 1)] for part in parts]
+        texts = [run.target_tokenizer.decode(hypothesis.tokens) for hypothesis in chosen]
+        score = sum(hypothesis.score for hypothesis in chosen)
+        joined.append(Translation(" ".join(filter(None, texts)), score))
+    return joined
+
+
+def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
+    """Sentence numbers by length, each batch within the budgets."""
+    if not lengths:
+        return
+    for indices in evaluation_batches(lengths, batch_tokens):
+        for first in range(0, len(indices), BATCH_SENTENCES):
+            yield indices[first : first + BATCH_SENTENCES].tolist()
+
+
+def _padded(rows: list[list[int]], pad: int) -> torch.Tensor:
+    """Rows of tokens to `[batch, longest]`."""
+    longest = max(map(len, rows))
+    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
