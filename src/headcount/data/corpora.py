@@ -21,6 +21,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from headcount.data.builtin import builtin_source
 from headcount.data.cleaning import (
     FILTERS,
     Limits,
@@ -89,6 +90,11 @@ KNOWN: dict[str, KnownCorpus] = {
         "short conversational sentences, 141 000 pairs",
         lambda request: tatoeba_source("es"),
         ("en-es",),
+    ),
+    "builtin": KnownCorpus(
+        "4000 or more generated pairs with gold trees; needs no network",
+        lambda request: builtin_source(request.pairs, request.seed),
+        ("en-fr",),
     ),
 }
 
