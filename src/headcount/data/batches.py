@@ -7,8 +7,8 @@ micro-batches, whatever the number of devices.
 
 from __future__ import annotations
 
+import heapq
 import math
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -156,7 +156,7 @@ def plan_epoch(
 
     Lengths are without EOS, budgets count it. Every pair is in exactly one micro-batch. A
     micro-batch holds at most `device_tokens` padded source tokens (a longer sentence is alone in
-    its own) and an update about `batch_tokens`: the smallest sufficient number of equal
+    its own), and an update about `batch_tokens`: the smallest sufficient number of equal
     micro-batches, at least one a rank. So where batch_tokens / device_tokens < `world`,
     micro-batches shrink to batch_tokens / world; otherwise the plan does not depend on `world`,
     and any number of devices makes the same updates.
@@ -164,19 +164,40 @@ def plan_epoch(
     The number of updates is the same in every epoch, as only pairs of equal lengths change places.
     """
     chance = np.random.default_rng([seed, epoch])
-    source = np.asarray(source_lengths, dtype=np.int64) + 1
-    target = np.asarray(target_lengths, dtype=np.int64) + 1
+    source = np.asarray(source_lengths, dtype=np.int32) + 1
+    target = np.asarray(target_lengths, dtype=np.int32) + 1
     if not len(source):
         return []
     order = _bucketed(source, target, chance)
-    count = max(math.ceil(batch_tokens / device_tokens), world)
-    budget = math.ceil(min(batch_tokens, int(source.sum())) / count)
-    bounds = _cut(source[order], target[order], budget)
+    source, target = source[order], target[order]
+    total = int(source.sum(dtype=np.int64))
+    accumulated = max(math.ceil(batch_tokens / device_tokens), world)
+    budget = math.ceil(total / (math.ceil(total / batch_tokens) * accumulated))
+    bounds = _cut((source, budget), (target, TARGET_ROOM * budget))
     micro_batches = [order[begin:end] for begin, end in pairwise(bounds)]
-    shuffled = [micro_batches[i] for i in chance.permutation(len(micro_batches))]
-    updates = max(len(shuffled) // count, 1)
-    edges = [len(shuffled) * i // updates for i in range(updates + 1)]
-    return [shuffled[begin:end] for begin, end in pairwise(edges)]
+    tokens = np.add.reduceat(source, bounds[:-1], dtype=np.int64)
+    return [[micro_batches[i] for i in group] for group in _grouped(tokens, accumulated, chance)]
+
+
+def _grouped(tokens: np.ndarray, size: int, chance: np.random.Generator) -> list[list[int]]:
+    """Micro-batches of the given tokens in random groups of `size`, of about as many tokens each.
+
+    A few micro-batches are far from full (the last one, and those with long targets). None of them
+    may become an update of its own: they, and what is left over by the division, are added one by
+    one to the group that is smallest so far.
+    """
+    shuffled = chance.permutation(len(tokens))
+    full = tokens[shuffled] >= tokens.mean() / 2
+    large = shuffled[full]
+    divided = max(len(large) // size, 1) * size
+    groups = [large[i : i + size].tolist() for i in range(0, min(divided, len(large)), size)]
+    sizes = [(int(tokens[group].sum()), number) for number, group in enumerate(groups)]
+    heapq.heapify(sizes)
+    for i in np.concatenate((large[divided:], shuffled[~full])).tolist():
+        smallest, number = sizes[0]
+        groups[number].append(i)
+        heapq.heapreplace(sizes, (smallest + int(tokens[i]), number))
+    return groups
 
 
 def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) -> np.ndarray:
@@ -187,8 +208,8 @@ def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generato
     """
     longest = (1 << _LENGTH_BITS) - 1
     shuffle = chance.permutation(len(source)).astype(np.uint32)
-    major = np.minimum(source[shuffle], longest)
-    minor = np.minimum(target[shuffle], longest)
+    major = np.minimum(source[shuffle], longest).astype(np.int64)
+    minor = np.minimum(target[shuffle], longest).astype(np.int64)
     minor = np.where(major % 2, minor, longest - minor)
     # One sort of unique keys, the shuffled rank in the low half: fast, and the same everywhere.
     keys = (major << (_LENGTH_BITS + 32)) | (minor << 32) | np.arange(len(source))
@@ -197,16 +218,19 @@ def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generato
     return np.asarray(shuffle[keys], dtype=np.int64)
 
 
-def _cut(source: np.ndarray, target: np.ndarray | None, budget: int) -> list[int]:
-    """Bounds of micro-batches over lengths sorted by source: padded size within the budget."""
+def _cut(*sides: tuple[np.ndarray, int]) -> list[int]:
+    """Bounds of micro-batches over sentences in order, their padded size within every budget.
+
+    Each side is its lengths, [sentences], and the most padded positions that it may take.
+    """
+    first, budget = sides[0]
     bounds = [0]
-    while (begin := bounds[-1]) < len(source):
-        window = source[begin : begin + max(budget // int(source[begin]), 1)]
-        rows = np.arange(1, len(window) + 1)
-        size = int(np.searchsorted(rows * window, budget, side="right"))
-        if target is not None:
-            width = np.maximum.accumulate(target[begin : begin + len(window)])
-            size = min(size, bisect_right(rows * width, TARGET_ROOM * budget))
+    while (begin := bounds[-1]) < len(first):
+        size = max(budget // int(first[begin]), 1)
+        for lengths, room in sides:
+            width = np.maximum.accumulate(lengths[begin : begin + size])
+            positions = np.arange(1, len(width) + 1) * width
+            size = int(np.searchsorted(positions, room, side="right"))
         bounds.append(begin + max(size, 1))
     return bounds
 
@@ -218,7 +242,7 @@ def evaluation_batches(lengths: Sequence[int] | np.ndarray, device_tokens: int) 
     """
     tokens = np.asarray(lengths, dtype=np.int64) + 1
     order = np.argsort(tokens, kind="stable")
-    bounds = _cut(tokens[order], None, device_tokens)
+    bounds = _cut((tokens[order], device_tokens))
     return [order[begin:end] for begin, end in pairwise(bounds)]
 
 

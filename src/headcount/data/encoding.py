@@ -79,6 +79,7 @@ class LineBlocks:
         with open(self._paths[0], "rb") as source, open(self._paths[1], "rb") as target:
             raw = (source, target)
             texts = tuple(map(_decompressed, self._paths, raw))
+            names = (str(self._paths[0]), str(self._paths[1]))
             read = 0
             while True:
                 lines = [self._read(i, text) for i, text in enumerate(texts)]
@@ -89,18 +90,17 @@ class LineBlocks:
                     raise _unequal(self._paths, counts)
                 if not lines[0]:
                     return
-                names = (str(self._paths[0]), str(self._paths[1]))
-                yield Block(read + 1, b"".join(lines[0]), b"".join(lines[1]), names)
+                source_lines, target_lines = map(b"".join, lines)
+                self._hashes[0].update(source_lines)
+                self._hashes[1].update(target_lines)
+                yield Block(read + 1, source_lines, target_lines, names)
                 read += len(lines[0])
                 if self._progress is not None:
                     self._progress(sum(handle.tell() for handle in raw), self._bytes)
 
     def _read(self, side: int, text: IO[bytes]) -> list[bytes]:
         with _damage(self._paths[side]):
-            lines = list(islice(text, BLOCK_LINES))
-        for line in lines:
-            self._hashes[side].update(line)
-        return lines
+            return list(islice(text, BLOCK_LINES))
 
     def _count_rest(self, side: int, text: IO[bytes]) -> int:
         with _damage(self._paths[side]):
