@@ -114,7 +114,15 @@ def save_weights(model: Transformer, path: Path, half: bool = False) -> None:
         tensor = parameter.detach().cpu()
         tensors[name] = (tensor.half() if half else tensor).contiguous()
     with atomic_path(path) as partial:
-        save_file(tensors, partial)
+        save_tensors(tensors, partial)
+
+
+def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    """Write safetensors as any other file is written: safetensors itself makes them private."""
+    path.touch()
+    mode = path.stat().st_mode
+    save_file(tensors, path)
+    path.chmod(mode)
 
 
 def load_weights(model: Transformer, path: Path) -> None:

@@ -16,7 +16,7 @@ from headcount.errors import UserError
 
 app = typer.Typer(
     name="headcount",
-    help="Find out which attention heads of a Transformer matter, what they do, and prune the rest.",
+    help="Which attention heads of a Transformer matter, what they do, and pruning the rest.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -24,7 +24,7 @@ app = typer.Typer(
 )
 
 # Verb -> the module of this package that holds the function of the same name.
-VERBS = ("data", "train", "translate", "score")
+VERBS = ("demo", "train")
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
     app.command(name=verb.replace("_", "-"))(getattr(module, verb))

@@ -34,7 +34,43 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Progress]:
     """A progress display that leaves the screen clean, or none."""
-    with Progress(
+    with _bar(disable=quiet) as progress:
+        yield progress
+
+
+class StageReporter:
+    """Shows one bar for each stage of a longer work, and a line when the stage is done."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self.stage: str | None = None
+        self.bar: Progress | None = None
+
+    def __call__(self, stage: str, done: int, total: int | None) -> None:
+        """Stage `stage` has done so much of so much (None: not known)."""
+        if self.quiet:
+            return
+        if stage != self.stage:
+            self.close()
+            self.stage = stage
+            self.bar = _bar(disable=not remarks.is_terminal)
+            self.bar.add_task(stage, total=total)
+            self.bar.start()
+        if self.bar is not None:
+            self.bar.update(self.bar.task_ids[0], completed=done, total=total)
+            if total is not None and done >= total:
+                self.close()
+                remarks.print(f"{stage}: done.")
+
+    def close(self) -> None:
+        """Take the bar off the screen; called again for the same stage, nothing happens."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+def _bar(disable: bool) -> Progress:
+    return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
@@ -42,6 +78,5 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         TimeRemainingColumn(),
         console=remarks,
         transient=True,
-        disable=quiet,
-    ) as progress:
-        yield progress
+        disable=disable,
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, print_json, progress_bar, remarks
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks
 
 
 def train(
@@ -34,26 +34,16 @@ def train(
 
     config = load_recipe(recipe, set_)
     heads = load_heads(heads_from, config.model) if heads_from else None
-    with progress_bar(quiet) as bar:
-        tasks = {}
+    with (
+        live_display(config.training, remarks, quiet) as show,
+        tensorboard_observer(out, tensorboard) as board,
+    ):
 
-        def report(stage: str, done: int, total: int | None) -> None:
-            if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total)
-            bar.update(tasks[stage], completed=done, total=total)
-            if total is not None and done >= total:
-                bar.stop()
+        def observe(line: dict[str, object]) -> None:
+            show(line)
+            board(line)
 
-        with (
-            live_display(config.training, remarks, quiet) as show,
-            tensorboard_observer(out, tensorboard) as board,
-        ):
-
-            def observe(line: dict[str, object]) -> None:
-                show(line)
-                board(line)
-
-            run, progress = train_model(config, out, resume, heads, report, observe)
+        run, progress = train_model(config, out, resume, heads, StageReporter(quiet), observe)
     if progress.stopped == "interrupted":
         remarks.print(f"Stopped at update {progress.update}. Go on with --resume.")
     if json:

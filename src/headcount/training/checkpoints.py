@@ -12,13 +12,13 @@ from typing import Any
 
 import safetensors
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor
 
 from headcount.errors import UserError
 from headcount.files import atomic_folder, read_json, write_json
 from headcount.model.transformer import Transformer
-from headcount.run import WEIGHTS, load_weights, save_weights
+from headcount.run import WEIGHTS, load_weights, save_tensors, save_weights
 
 FOLDER = "checkpoints"
 OPTIMISER = "optimiser.safetensors"
@@ -47,8 +47,8 @@ def save_checkpoint(
     if not path.exists():
         with atomic_folder(path) as partial:
             save_weights(model, partial / WEIGHTS)
-            save_file(_flatten(optimiser), partial / OPTIMISER)
-            save_file(extra, partial / OBJECTIVE)
+            save_tensors(_flatten(optimiser), partial / OPTIMISER)
+            save_tensors(extra, partial / OBJECTIVE)
             write_json(partial / STATE, {"update": update, **state})
     for old in list_checkpoints(run)[:-keep]:
         shutil.rmtree(old, ignore_errors=True)

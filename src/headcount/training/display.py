@@ -92,13 +92,18 @@ def live_display(config: TrainingConfig, console: Console, quiet: bool) -> Itera
 
         yield say
         return
-    with Live(display.render(), console=console, refresh_per_second=4) as live:
+    # Begun with the first line: stages of preparation may show bars of their own before it.
+    live = Live(console=console, refresh_per_second=4)
 
-        def show(line: dict[str, Any]) -> None:
-            display.take(line)
-            live.update(display.render())
+    def show(line: dict[str, Any]) -> None:
+        display.take(line)
+        live.start()
+        live.update(display.render())
 
+    try:
         yield show
+    finally:
+        live.stop()
 
 
 def _number(value: Any) -> str:

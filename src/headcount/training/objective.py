@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,7 +34,10 @@ def token_losses(model: Transformer, states: Tensor, labels: Tensor, smoothing: 
     `-log p_v = lse - z_v` and `nll = lse - z_y` that is `nll + e (z_y - mean z)`, where `z_y` and
     `mean z` are dot products of the state: no second pass over the vocabulary.
     """
-    nll = F.cross_entropy(model.logits(states).float(), labels, reduction="sum")
+    logits = model.logits(states)  # [tokens, vocabulary]
+    if logits.dtype == torch.bfloat16:
+        logits = logits.float()
+    nll = F.cross_entropy(logits, labels, reduction="sum")
     if not smoothing:
         return Losses(nll, nll.detach())
     difference = F.embedding(labels, model.output_weight) - model.output_weight.mean(0)

@@ -1,0 +1,1 @@
+"""The whole experiment from one recipe; claims; tables; figures; the report; the demo."""

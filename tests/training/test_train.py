@@ -1,0 +1,204 @@
+"""Training as properties: resuming equals no interruption, several processes equal one."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from headcount.config import Config
+from headcount.errors import UserError
+from headcount.run import load_run
+from headcount.training.checkpoints import average_weights, list_checkpoints
+from headcount.training.metrics import read_metrics
+from headcount.training.train import train
+
+Make = Callable[..., Config]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model.safetensors")
+
+
+def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+
+
+def write_recipe(config: Config, path: Path) -> Path:
+    path.write_text(config.to_yaml())
+    return path
+
+
+def start(recipe: Path, out: Path, *more: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "headcount", "train", str(recipe), "--out", str(out), *more]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE)
+
+
+def test_loss_falls_and_the_run_can_be_used(make_config: Make, tmp_path: Path) -> None:
+    run, progress = train(
+        make_config(updates=60, warmup=20, learning_rate_scale=1.0), tmp_path / "run"
+    )
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    losses = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses[-1] < losses[0] - 0.5
+    assert progress.update == 60
+    assert progress.stopped == "all updates done"
+    again = load_run(tmp_path / "run")
+    assert_same(dict(run.model.named_parameters()), dict(again.model.named_parameters()))
+    assert again.source_frequencies is not None
+    assert np.array_equal(again.source_frequencies, run.source_frequencies)
+    dev = [line for line in lines if line["kind"] == "dev"]
+    assert {"dev_loss", "dev_bleu", "confidence_max", "positional_max"} <= set(dev[-1])
+
+
+def test_same_seed_same_weights_other_seed_other_weights(make_config: Make, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        train(make_config(seed=seed), tmp_path / name)
+    assert_same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    name = "encoder.0.self_attention.attention.in_weight"
+    assert not torch.equal(weights(tmp_path / "a")[name], weights(tmp_path / "c")[name])
+
+
+def test_stopping_early_and_resuming_changes_nothing(make_config: Make, tmp_path: Path) -> None:
+    train(make_config(updates=12), tmp_path / "whole")
+    train(make_config(updates=5), tmp_path / "parts")
+    train(make_config(updates=12), tmp_path / "parts", resume=True)
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+    # Dev lines are the same; a training line's mean begins anew after a pause.
+    whole, parts = (
+        [
+            line["dev_loss"]
+            for line in read_metrics(tmp_path / name / "metrics.jsonl")
+            if line["kind"] == "dev"
+        ]
+        for name in ("whole", "parts")
+    )
+    assert whole == parts
+    assert len(whole) == 2
+
+
+@pytest.mark.slow
+def test_kill_at_random_moments_then_resume_gives_the_same_weights(
+    make_config: Make, tmp_path: Path
+) -> None:
+    config = make_config(updates=150, save_every=7, evaluate_every=40)
+    recipe = write_recipe(config, tmp_path / "recipe.yaml")
+    whole = start(recipe, tmp_path / "whole", "--quiet")
+    assert whole.wait(120) == 0
+    chance = random.Random(3)
+    killed = 0
+    for _ in range(12):
+        seen = len(list_checkpoints(tmp_path / "killed"))
+        process = start(recipe, tmp_path / "killed", "--resume", "--quiet")
+        # Wait until it has come further than before, then a random moment, then kill it.
+        deadline = time.monotonic() + 60
+        while process.poll() is None and time.monotonic() < deadline:
+            newest = list_checkpoints(tmp_path / "killed")
+            if killed >= 3 or len(newest) > seen or (newest and seen >= 5):
+                break
+            time.sleep(0.02)
+        if killed < 3 and process.poll() is None:
+            time.sleep(chance.uniform(0.0, 0.3))
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+            killed += 1
+            continue
+        assert process.wait(120) == 0
+        break
+    assert killed == 3
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
+    updates = [line["update"] for line in read_metrics(tmp_path / "killed" / "metrics.jsonl")]
+    assert updates == sorted(updates)
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20)
+    recipe = write_recipe(config, tmp_path / "recipe.yaml")
+    train(config, tmp_path / "one")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "headcount", "train", str(recipe)]
+    command += ["--out", str(tmp_path / "two"), "--quiet"]
+    done = subprocess.run(
+        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=180
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    # Adam's first moment after one update is the gradient times (1 - beta1). Weights themselves
+    # may differ: Adam blows up the rounding noise of gradients that are zero, as of key biases.
+    one, two = (first_moments(tmp_path / name, update=1) for name in ("one", "two"))
+    assert max(float(tensor.abs().max()) for tensor in one.values()) > 1e-3
+    for name, tensor in one.items():
+        torch.testing.assert_close(tensor, two[name], rtol=1e-4, atol=1e-7, msg=name)
+    final = [read_metrics(tmp_path / n / "metrics.jsonl")[-1]["dev_loss"] for n in ("one", "two")]
+    assert final[0] == pytest.approx(final[1], rel=1e-5)
+
+
+def first_moments(run: Path, update: int) -> dict[str, torch.Tensor]:
+    state = load_file(run / "checkpoints" / f"{update:08d}" / "optimiser.safetensors")
+    return {name: tensor for name, tensor in state.items() if name.endswith("exp_avg")}
+
+
+def test_checkpoints_are_averaged(make_config: Make, tmp_path: Path) -> None:
+    train(make_config(average_checkpoints=3, keep_checkpoints=3), tmp_path / "run")
+    paths = list_checkpoints(tmp_path / "run")
+    assert [path.name for path in paths] == ["00000004", "00000008", "00000012"]
+    expected = average_weights(paths)
+    for name, tensor in weights(tmp_path / "run").items():
+        separate = torch.stack([load_file(p / "model.safetensors")[name] for p in paths])
+        torch.testing.assert_close(tensor, separate.mean(0))
+        torch.testing.assert_close(tensor, expected[name])
+
+
+def test_flat_dev_loss_stops_training(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(updates=500, evaluate_every=1, patience=2, learning_rate_scale=1e-12)
+    _, progress = train(config, tmp_path / "run")
+    assert progress.stopped == "dev loss is flat"
+    assert progress.update < 20
+
+
+def test_a_loss_that_is_not_a_number_is_reported(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(updates=200, learning_rate_scale=1e30, warmup=8, clip_norm=0.0)
+    with pytest.raises(UserError, match=r"not a number any more since update \d+.*checkpoint"):
+        train(config, tmp_path / "run")
+    for path in list_checkpoints(tmp_path / "run"):
+        assert all(t.isfinite().all() for t in load_file(path / "model.safetensors").values())
+
+
+def test_an_existing_run_is_not_overwritten(make_config: Make, tmp_path: Path) -> None:
+    train(make_config(updates=2), tmp_path / "run")
+    before = weights(tmp_path / "run")
+    with pytest.raises(UserError, match="--resume"):
+        train(make_config(updates=2, seed=5), tmp_path / "run")
+    other = make_config(updates=4)
+    other.model.ff_width = 64
+    with pytest.raises(UserError, match="ff_width"):
+        train(other, tmp_path / "run", resume=True)
+    assert_same(before, weights(tmp_path / "run"))
+
+
+def test_interrupt_saves_and_says_how_to_go_on(make_config: Make, tmp_path: Path) -> None:
+    recipe = write_recipe(make_config(updates=100_000, save_every=10), tmp_path / "recipe.yaml")
+    process = start(recipe, tmp_path / "run")
+    deadline = time.monotonic() + 60
+    while not list_checkpoints(tmp_path / "run") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert b"--resume" in errors
+    newest = list_checkpoints(tmp_path / "run")[-1]
+    assert json.loads((newest / "state.json").read_text())["update"] == int(newest.name)
