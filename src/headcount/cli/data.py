@@ -1,0 +1,62 @@
+"""`headcount data`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from headcount.cli.console import JSON, QUIET, print_json, progress_bar, remarks
+
+NAMES = (
+    "tatoeba-en-fr, tatoeba-en-uk, tatoeba-en-es, libreoffice-help, builtin, "
+    "opensubtitles, own, mtdata"
+)
+
+
+def data(
+    name: str = typer.Argument(..., help=f"Which corpus: {NAMES}."),
+    out: Path = typer.Option(..., "--out", help="The folder to write."),
+    pair: str | None = typer.Option(None, "--pair", help="Source and target language: en-ru."),
+    pairs: int | None = typer.Option(
+        None, "--pairs", help="Keep this many training pairs, the same ones every time."
+    ),
+    seed: int = typer.Option(0, "--seed", help="Which pairs --pairs keeps or builtin makes."),
+    origin: Path | None = typer.Option(
+        None, "--from", help="Your own text: a folder or TSV file (own, opensubtitles)."
+    ),
+    overlap: float = typer.Option(
+        0.9, "--overlap", help="Least overlap in time of two subtitles (opensubtitles)."
+    ),
+    dataset: list[str] = typer.Option(
+        [], "--dataset", metavar="[dev=|test=]NAME", help="A dataset's name (mtdata); repeatable."
+    ),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Fetch a known corpus, or take your own text; check, clean and split it."""
+    from headcount.data.corpora import fetch_corpus
+
+    was_there = (out / "corpus.json").exists()
+    with progress_bar(quiet) as bar:
+        tasks = {}
+
+        def report(stage: str, done: int, total: int | None) -> None:
+            if stage not in tasks:
+                tasks[stage] = bar.add_task(stage, total=total)
+            bar.update(tasks[stage], completed=done, total=total)
+
+        corpus = fetch_corpus(
+            name, out, pair, pairs, seed=seed, origin=origin, overlap=overlap,
+            datasets=tuple(dataset), progress=report,
+        )  # fmt: skip
+    about = corpus.description
+    if json:
+        print_json({"folder": str(out), "new": not was_there, **about})
+    elif not quiet:
+        if was_there:
+            remarks.print(f"{out} already holds this corpus; nothing was done.")
+        counts = ", ".join(f"{split} {count}" for split, count in about["counts"].items())
+        lost = ", ".join(f"{count} {why}" for why, count in about["dropped"].items() if count)
+        remarks.print(f"{out}: {counts} pairs of {about['read']} read.")
+        remarks.print(f"Dropped: {lost or 'none'}. Licence: {about['licence']}.", soft_wrap=True)
