@@ -109,6 +109,13 @@ def test_updates_have_about_the_tokens_asked_for(batch: int, device: int) -> Non
     assert max(sizes) < 1.5 * batch
 
 
+def test_what_is_left_over_is_no_update_of_its_own() -> None:
+    source = np.array([9] * 103)  # ten full micro-batches of 100 tokens, and 30 tokens
+    plan = plan_epoch(source, source, 103, 103, 0, 0)
+    sizes = sorted(sum(10 * len(indices) for indices in update) for update in plan)
+    assert sizes == [100] * 9 + [130]
+
+
 def test_updates_do_not_depend_on_the_number_of_devices() -> None:
     pairs = random_pairs(1000)
     plans = [
@@ -163,7 +170,7 @@ def test_buckets_keep_padding_small_on_both_sides() -> None:
     lengths = (pairs.source_lengths, pairs.target_lengths)
     source, target = padding_waste(plan_epoch(*lengths, 4000, 1000, 0, 0), *lengths)
     assert source < 0.01
-    assert target < 0.05
+    assert target < 0.032  # 0.038 were target lengths to rise in every source length
 
 
 # Collation

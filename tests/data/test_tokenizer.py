@@ -187,6 +187,11 @@ def test_rare_characters_do_not_eat_a_small_vocabulary() -> None:
     assert UNK not in bpe.encode("".join(LINES))
 
 
+def test_a_small_corpus_keeps_its_rare_capitals() -> None:
+    bpe = Tokenizer.train(["the cat and the dog"] * 1000 + ["Zoë"], 1000)
+    assert UNK not in bpe.encode("Zoë")
+
+
 def test_a_large_script_keeps_its_characters_where_there_is_room() -> None:
     han = [chr(0x4E00 + i) for i in range(2000)]
     bpe = Tokenizer.train(["".join(han[i : i + 20]) for i in range(0, 2000, 5)], 6000)

@@ -36,10 +36,13 @@ class Pairs(Protocol):
 
 
 class SizedPairs(Pairs, Protocol):
-    """Pairs with the length of every sentence at hand, EOS not counted."""
+    """Pairs with the length of every sentence at hand, [pairs], EOS not counted."""
 
-    source_lengths: np.ndarray
-    target_lengths: np.ndarray
+    @property
+    def source_lengths(self) -> np.ndarray: ...
+
+    @property
+    def target_lengths(self) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)

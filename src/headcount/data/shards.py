@@ -13,6 +13,7 @@ from __future__ import annotations
 import shutil
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -66,20 +67,14 @@ class Shards:
         self.recipe = Recipe(**prepared["recipe"])
         self.dropped_empty = int(prepared["dropped_empty"])
         self.dropped_long = int(prepared["dropped_long"])
-        pairs = int(prepared["pairs"])
+        self._pairs = int(prepared["pairs"])
         dtype = np.dtype(prepared["dtype"])
         self.source_tokens = int(prepared["source_tokens"])
         self.target_tokens = int(prepared["target_tokens"])
         self.source_ids = _map(folder / SOURCE.ids, dtype, self.source_tokens)
         self.target_ids = _map(folder / TARGET.ids, dtype, self.target_tokens)
-        self.source_offsets = _map(folder / SOURCE.offsets, np.dtype("<i8"), pairs + 1)
-        self.target_offsets = _map(folder / TARGET.offsets, np.dtype("<i8"), pairs + 1)
-        self.source_lengths = _lengths(
-            folder / SOURCE.offsets, self.source_offsets, self.source_tokens
-        )
-        self.target_lengths = _lengths(
-            folder / TARGET.offsets, self.target_offsets, self.target_tokens
-        )
+        self.source_offsets = _map(folder / SOURCE.offsets, np.dtype("<i8"), self._pairs + 1)
+        self.target_offsets = _map(folder / TARGET.offsets, np.dtype("<i8"), self._pairs + 1)
         self.source_frequencies = _frequencies(folder / SOURCE.frequencies, self.source_tokens)
         self.target_frequencies = _frequencies(folder / TARGET.frequencies, self.target_tokens)
 
@@ -96,7 +91,17 @@ class Shards:
             raise _damaged(path, f"{type(error).__name__}: {error}") from error
 
     def __len__(self) -> int:
-        return len(self.source_lengths)
+        return self._pairs
+
+    @cached_property
+    def source_lengths(self) -> np.ndarray:
+        """Tokens of each source sentence, EOS not counted: [pairs] int32."""
+        return _lengths(self.folder / SOURCE.offsets, self.source_offsets, self.source_tokens)
+
+    @cached_property
+    def target_lengths(self) -> np.ndarray:
+        """Tokens of each target sentence, EOS not counted: [pairs] int32."""
+        return _lengths(self.folder / TARGET.offsets, self.target_offsets, self.target_tokens)
 
     def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of one pair, without special tokens: [source_length], [target_length]."""

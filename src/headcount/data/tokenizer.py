@@ -166,7 +166,7 @@ class Tokenizer:
         """Token ids of one sentence, no special tokens added."""
         if not self._by_word:
             return list(self._core.encode(text, add_special_tokens=False).ids)
-        return list(chain.from_iterable(map(self._words.__getitem__, _split(text))))
+        return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of many sentences."""
@@ -224,11 +224,6 @@ def _untrained() -> Core:
     return core
 
 
-def _split(text: str) -> list[str]:
-    """The words of a text: between whitespace, where a literal mark counts as whitespace."""
-    return text.replace(MARK, " ").split()
-
-
 def _sample(lines: Iterable[str], size: int) -> list[str]:
     """All lines, or a uniform random sample of `size` of them, in one pass (Vitter's R)."""
     chance = random.Random(size)
@@ -246,7 +241,7 @@ def _alphabet(texts: Sequence[str], size: int) -> list[str]:
     counts: Counter[str] = Counter()
     normalise = normalizers.NFC().normalize_str
     for text in texts:
-        words = _split(normalise(text))
+        words = normalise(text).split()
         counts[MARK] += len(words)
         counts.update("".join(words))
     ranked = sorted(counts, key=lambda character: (-counts[character], character))
