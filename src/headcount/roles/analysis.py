@@ -1,0 +1,254 @@
+"""`headcount.roles`: the whole analysis, from a run and sentences to the roles of its heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.data.pairs import Progress
+from headcount.errors import UserError
+from headcount.model.decoding import GREEDY
+from headcount.model.recording import record
+from headcount.roles.counting import (
+    Counts,
+    CrossCounts,
+    DecoderCounts,
+    EncoderCounts,
+    SiteHeads,
+    padded_targets,
+)
+from headcount.roles.criteria import Criteria
+from headcount.roles.naming import (
+    head_reports,
+    name_diagonal,
+    name_positional,
+    name_rare_words,
+    name_syntactic,
+)
+from headcount.roles.rare_words import Frequencies
+from headcount.roles.relations import PAPER_RELATIONS, canonical_relations
+from headcount.roles.result import Roles
+from headcount.roles.sentences import (
+    Preparation,
+    ReadySentence,
+    SentenceBatch,
+    batches_of,
+    relations_of,
+)
+from headcount.roles.text import Text
+from headcount.roles.uncertainty import Bootstrap, groups_for
+from headcount.run import Run, load_run
+from headcount.training.distribution import Workers, connect
+from headcount.translation import translate_tokens
+
+BATCH_TOKENS = 4000
+
+
+def name_roles(
+    run: Run | Path | str,
+    source: Path | str | Sequence[str] | None = None,
+    *,
+    conllu: Path | str | None = None,
+    reference: Path | str | Sequence[str] | None = None,
+    sites: Sequence[str] = ("enc",),
+    relations: Sequence[str] | None = PAPER_RELATIONS,
+    criteria: Criteria | None = None,
+    sentences: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
+    processes: int | None = None,
+    seed: int = 1,
+    save: bool = True,
+    progress: Progress | None = None,
+) -> Roles:
+    """Name the roles of a run's heads on the given sentences (Sec. 5).
+
+    source      a file with one sentence a line, or the sentences; without it, `conllu`'s own text
+    conllu      parses of these sentences; without it, spaCy parses them
+    reference   translations, for `dec` and `cross`; without them, the model's own
+    relations   which relations; None for all that occur, an empty list for none
+    sentences   use the first so many only
+    processes   for parsing; chosen by the number of sentences where it is not given
+    seed        of the bootstrap
+
+    Writes `analysis/roles.json` and the head table of the run unless `save` is false. Under
+    torchrun every process comes to the same result and the first one writes it.
+    """
+    with connect() as workers:
+        if not isinstance(run, Run):
+            run = load_run(run, workers.device)
+        text = Text.given(source, conllu, reference, sentences)
+        if "enc" not in sites or (relations is not None and not relations):
+            relations = ()
+        elif text.conllu is None:
+            text = text.parsed(run, processes, progress, workers)
+        analysis = _Analysis(run, text, sites, relations, criteria or Criteria(), workers)
+        analysis.count(batch_tokens, progress)
+        result = analysis.result(seed)
+        if save and workers.leader:
+            result.save(run.analysis, run.head_table())
+        workers.wait()
+        return result
+
+
+class _Analysis:
+    """One analysis under way: the counts of every site, fed by one pass over the text."""
+
+    def __init__(
+        self,
+        run: Run,
+        text: Text,
+        sites: Sequence[str],
+        relations: Sequence[str] | None,
+        criteria: Criteria,
+        workers: Workers,
+    ) -> None:
+        self.run, self.text, self.criteria, self.workers = run, text, criteria, workers
+        positions = run.config.model.max_positions
+        if relations is None:
+            relations = relations_of(text.parses())
+        self.preparation = Preparation(
+            run.source_tokenizer, canonical_relations(relations), positions
+        )
+        self.device = run.model.output_weight.device
+        self.counts: dict[str, Counts] = {}
+        for site in sites:
+            heads = SiteHeads.of(run.model.heads, site)
+            if site == "enc":
+                number = len(self.preparation.relations)
+                self.counts[site] = EncoderCounts(
+                    heads, positions, number, self._frequencies(), self.device
+                )
+            elif site == "dec":
+                self.counts[site] = DecoderCounts(heads, positions, self.device)
+            else:
+                self.counts[site] = CrossCounts(heads, positions, self.device)
+
+    def _frequencies(self) -> Frequencies | None:
+        counts, tokenizer = self.run.source_frequencies, self.run.source_tokenizer
+        if counts is None:
+            return None
+        special = {tokenizer.pad, tokenizer.start, tokenizer.eos}
+        return Frequencies.of(counts, special, self.criteria.frequent)
+
+    def count(self, batch_tokens: int, progress: Progress | None) -> None:
+        """Run the model over the text once and count; then sum over processes."""
+        done, total = 0, self.text.count()
+        model = self.run.model
+        was_training = model.training
+        model.eval()
+        try:
+            for batches in batches_of(self._ready(), batch_tokens):
+                for rows in self.workers.share(batches):
+                    self._count_batch(rows)
+                    done += len(rows) * self.workers.world
+                    if progress is not None:
+                        progress("Counting", done if total is None else min(done, total), total)
+        finally:
+            model.train(was_training)
+        for counts in self.counts.values():
+            for tensor in counts.tensors:
+                self.workers.sum(tensor)
+
+    def _ready(self) -> Iterator[ReadySentence]:
+        target = self.run.target_tokenizer
+        for place, (line, parse, reference) in enumerate(self.text.stream(), start=1):
+            tokens = None if reference is None else target.encode(reference)
+            sentence = self.preparation.ready(line, parse, tokens, place)
+            if sentence is not None:
+                yield sentence
+
+    @torch.inference_mode()
+    def _count_batch(self, rows: list[ReadySentence]) -> None:
+        model, tokenizer = self.run.model, self.run.source_tokenizer
+        batch = SentenceBatch.of(rows, pad=tokenizer.pad, eos=tokenizer.eos, device=self.device)
+        targets = self._targets(rows) if self.counts.keys() & {"dec", "cross"} else None
+        with record(model, {"weights"}, set(self.counts)) as recording:
+            memory, mask = model.encode(batch.source)
+            if targets is not None:
+                model.decode(targets[0], memory, mask)
+
+        def weights(site: str) -> dict[int, Tensor]:
+            layers = self.counts[site].heads.layers
+            return {layer: recording[site, layer, "weights"] for layer in layers}
+
+        for site, counts in self.counts.items():
+            if isinstance(counts, EncoderCounts):
+                counts.add(batch, weights(site))
+            elif targets is not None:
+                real = targets[1]
+                if isinstance(counts, DecoderCounts):
+                    counts.add(weights(site), real, batch.groups)
+                else:
+                    counts.add(weights(site), batch.real, real, batch.groups)
+
+    def _targets(self, rows: list[ReadySentence]) -> tuple[Tensor, Tensor]:
+        """The references, or the model's own greedy translations, as decoder input."""
+        missing = [row.ids for row in rows if row.target is None]
+        own = iter(translate_tokens(self.run, missing, GREEDY) if missing else ())
+        tokens = [row.target if row.target is not None else next(own)[0].tokens for row in rows]
+        target = self.run.target_tokenizer
+        return padded_targets(tokens, pad=target.pad, start=target.start, device=self.device)
+
+    def result(self, seed: int) -> Roles:
+        """Name the roles that the counts show."""
+        preparation, criteria = self.preparation, self.criteria
+        mapping = preparation.mapping
+        if not mapping.sentences:
+            raise UserError(
+                f"None of the sentences can be analysed ({mapping.too_long} too long,"
+                f" {mapping.without_tokens} without tokens).",
+                "Give sentences that the model can translate.",
+            )
+        bootstrap = Bootstrap.seeded(groups_for(mapping.sentences), seed)
+        heads, lines, rare = [], [], _no_rare_words()
+        for counts in self.counts.values():
+            reports = head_reports(counts)
+            if isinstance(counts, CrossCounts):
+                name_diagonal(reports, counts.diagonal, bootstrap, criteria)
+            else:
+                causal = isinstance(counts, DecoderCounts)
+                name_positional(reports, counts.positional, bootstrap, criteria, causal)
+            if isinstance(counts, EncoderCounts):
+                names, offsets = preparation.relations, preparation.offsets
+                lines = name_syntactic(
+                    reports, counts.syntactic, names, offsets, bootstrap, criteria
+                )
+                chance = name_rare_words(reports, counts.rare, bootstrap, criteria)
+                rare = {
+                    "sentences": int(counts.rare.sentences),
+                    "queries": int(counts.rare.queries.sum()),
+                    "chance_rarest": chance[0],
+                    "chance_two_rarest": chance[1],
+                }
+            heads += reports
+        return Roles(
+            heads=heads,
+            relations=lines,
+            criteria=criteria,
+            data=self._data(seed),
+            offsets={
+                name: preparation.offsets.distribution(number)
+                for number, name in enumerate(preparation.relations)
+            },
+            persons=preparation.person_shares(),
+            rare=rare,
+        )
+
+    def _data(self, seed: int) -> dict[str, Any]:
+        text = self.text
+        return {
+            "source": str(text.lines if text.lines is not None else text.conllu),
+            "parses": text.parser,
+            "targets": str(text.references) if text.references is not None else "own translations",
+            "frequencies": self.run.source_frequencies is not None,
+            "bootstrap_seed": seed,
+            **self.preparation.mapping.to_json(),
+        }
+
+
+def _no_rare_words() -> dict[str, float | int | None]:
+    return {"sentences": 0, "queries": 0, "chance_rarest": None, "chance_two_rarest": None}
