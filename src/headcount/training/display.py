@@ -50,6 +50,8 @@ class TrainingDisplay:
             f"  {self.train['source_tokens_per_second']:.0f} source tokens/s"
             f"  {_clock(seconds)} done, at most {_clock(left)} left"
         )
+        if "open" in self.train:
+            state.append(f"  {self.train['open']} heads open")
         parts: list[RenderableType] = [ProgressBar(total=1.0, completed=done, width=60), state]
         if self.dev:
             parts.append(self._dev_table())

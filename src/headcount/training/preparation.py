@@ -15,6 +15,7 @@ from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_folder, read_lines
+from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
 
 Report = Callable[[str, int, int | None], None]
@@ -72,6 +73,22 @@ def prepare_training(
     sources = list(islice(read_lines(corpus.path("dev", "source")), training.bleu_sentences))
     dev = HeldOut(shards("dev"), training.dev_sentences, sources, references)
     return Prepared(corpus, source, target, shards("train"), dev)
+
+
+def prepare_together(
+    workers: Workers,
+    data: DataConfig,
+    training: TrainingConfig,
+    report: Report,
+    tokenizers: Path | None = None,
+) -> Prepared:
+    """`prepare_training` by several workers: the leader does it, the others find it done."""
+    if not workers.leader:
+        workers.wait()
+    prepared = prepare_training(data, training, report, tokenizers)
+    if workers.leader:
+        workers.wait()
+    return prepared
 
 
 def _writable(corpus: Corpus) -> Path:

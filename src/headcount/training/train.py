@@ -13,13 +13,13 @@ from headcount.config import Config
 from headcount.errors import UserError
 from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
-from headcount.run import CONFIG, Run, load_config, save_weights
+from headcount.run import CONFIG, HEADS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
 from headcount.training.distribution import Workers, connect
 from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
 from headcount.training.loop import ParameterGroup, Progress, Trainer
 from headcount.training.objective import Objective
-from headcount.training.preparation import Prepared, Report, prepare_training
+from headcount.training.preparation import Prepared, Report, prepare_together
 from headcount.training.schedule import inverse_square_root
 
 Observer = Callable[[dict[str, Any]], None]
@@ -41,7 +41,10 @@ def train(
     with connect() as workers:
         if workers.leader:
             _check_folder(config, out, resume)
-        prepared = _prepare(config, workers, report)
+        earlier = out if resume and (out / HEADS).exists() else None
+        if earlier and heads is None:
+            heads = load_heads(earlier, config.model)  # a pruned run has its own
+        prepared = prepare_together(workers, config.data, config.training, report, earlier)
         run = _new_run(config, out, prepared, heads, workers)
         trainer = make_trainer(run, prepared, workers, observe)
         if not (resume and trainer.resume()) and workers.leader:
@@ -126,16 +129,6 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
                 f" ({getattr(old, changed[0])!r}, now {getattr(new, changed[0])!r}).",
                 "Resume with the same recipe, or choose another --out.",
             )
-
-
-def _prepare(config: Config, workers: Workers, report: Report) -> Prepared:
-    """The leader prepares; the others then find everything in place."""
-    if not workers.leader:
-        workers.wait()
-    prepared = prepare_training(config.data, config.training, report)
-    if workers.leader:
-        workers.wait()
-    return prepared
 
 
 def _new_run(
