@@ -72,20 +72,22 @@ class Attention(nn.Module):
             queries, keys, values = self.queries_keys_values(x)
         return self.attend(queries, keys, values, mask, causal)
 
-    def step(self, x: Tensor, past: Tensor, steps: int) -> Tensor:
-        """Attend from one new position, `x` `[rows, 1, width]`, to itself and those before it.
+    def step(self, x: Tensor, past: Tensor, steps: int, visible: Tensor | None) -> Tensor:
+        """Attend from one new position of each hypothesis to itself and to those before it.
 
-        `past` `[capacity, rows, 2 * inner]` holds the keys and values of the `steps` positions
-        before, time first; those of the new one are written behind them.
+        `x` is `[batch, beam, width]`. `past` `[2, batch, heads, places, head]` holds the keys and
+        values of the `steps` positions before, of all hypotheses; those of the new position are
+        written behind them. `visible` `[batch, 1, beam, (steps + 1) * beam]` is 0 where a
+        hypothesis may look, else -inf.
         """
         if not self.heads:
             return self.out_bias.expand(x.shape)
-        stacked = F.linear(x, self.in_weight, self.in_bias)  # [rows, 1, 3 inner]
-        queries = self._split(stacked[..., : self.inner], 1)[0]
-        past[steps] = stacked[:, 0, self.inner :]
-        seen = past[: steps + 1].unflatten(2, (2, len(self.heads), self.head_width))
-        keys, values = seen.permute(2, 1, 3, 0, 4).unbind(0)  # [rows, heads, keys, head]
-        return self.attend(queries, keys, values, mask=None, causal=False)
+        queries, keys, values = self.queries_keys_values(x)  # [batch, heads, beam, head]
+        used, beam = steps * x.shape[1], x.shape[1]
+        past[0, :, :, used : used + beam] = keys
+        past[1, :, :, used : used + beam] = values
+        keys, values = past[:, :, :, : used + beam].unbind(0)
+        return self.attend(queries, keys, values, visible, causal=False)
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[batch, length, width]` to all three, `[batch, heads, length, head]` each."""
@@ -133,7 +135,8 @@ class Attention(nn.Module):
         """`softmax(Q K^T / sqrt(d_k))` (Sec. 2), `[batch, heads, queries, keys]`."""
         scores: Tensor = queries @ keys.transpose(-1, -2) * self.head_width**-0.5
         if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf"))
+            additive = mask.is_floating_point()
+            scores = scores + mask if additive else scores.masked_fill(~mask, float("-inf"))
         if causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(later, float("-inf"))

@@ -1,4 +1,4 @@
-"""What a decoder keeps of the past while it writes a translation step by step."""
+"""What a decoder keeps of the past while it writes translations step by step."""
 
 from __future__ import annotations
 
@@ -16,52 +16,67 @@ class DecoderCache:
     """Keys and values of each decoder layer, for the source and for the steps so far.
 
     A sentence may have several hypotheses (a beam). They share one copy of the source's keys and
-    values, `source[layer]` `[sentences, heads, source, head]`: to the attention the hypotheses of a
-    sentence are just several queries. The past of the targets, `[capacity, rows, values]` with
-    `rows = sentences * beam`, holds all layers side by side and time first. So a step writes one
-    contiguous slice and reordering hypotheses is one copy, whatever the number of layers and of
-    heads in each.
+    values, `source[layer]` `[batch, heads, source, head]`: to the attention the hypotheses of a
+    sentence are just several queries. Likewise they share the past of the target,
+    `own[layer]` `[2, batch, heads, capacity * beam, head]`: whatever any of them has written stays
+    where it is, and a mask tells each hypothesis which of these positions are its own. So keys and
+    values never move when hypotheses change places, only the mask does.
     """
 
     def __init__(
         self,
         source: list[KeysValues | None],
         mask: Tensor | None,
-        sentences: int,
-        widths: Sequence[int],
+        heads: Sequence[tuple[int, int]],
         like: Tensor,
+        beam: int,
     ) -> None:
-        """For layers that keep `widths` values a position; `like` gives data type and device."""
+        """`heads` are the number of heads and their width in each layer's self-attention.
+
+        `like` `[batch, ...]` gives the number of sentences, the data type and the device.
+        """
         self.source = source
         self.mask = mask
-        self.beam = 1
-        self.steps = 0
-        self._bounds = [sum(widths[:i]) for i in range(len(widths) + 1)]
-        self._past = like.new_empty(_FIRST_CAPACITY, sentences, self._bounds[-1])
-
-    def past(self, layer: int) -> Tensor:
-        """Keys, then values, of a layer: `[capacity, rows, 2 * heads * head]`, time first."""
-        return self._past[:, :, self._bounds[layer] : self._bounds[layer + 1]]
-
-    def make_room(self) -> None:
-        """See to it that there is a place for one more step."""
-        if self.steps == len(self._past):
-            self._past = torch.cat([self._past, torch.empty_like(self._past)])
-
-    def reorder(self, rows: Tensor, beam: int) -> None:
-        """Let row `rows[i]` become row i, where the rows of a sentence stay with it.
-
-        `rows` is `[sentences * beam]`; a row may appear several times or not at all.
-        """
-        moved = self._past.new_empty(len(self._past), len(rows), self._past.shape[2])
-        torch.index_select(self._past[: self.steps], 1, rows, out=moved[: self.steps])
-        self._past = moved
         self.beam = beam
+        self.steps = 0
+        batch, places = len(like), _FIRST_CAPACITY * beam
+        self.own = [like.new_empty(2, batch, count, places, width) for count, width in heads]
+        # [batch, beam, steps, beam]: 0 where a hypothesis may look, else -inf
+        self._visible = like.new_empty(batch, beam, 0, beam)
+        self._itself = like.new_full((beam, beam), float("-inf")).fill_diagonal_(0.0)
+
+    def begin_step(self) -> Tensor | None:
+        """Make room for one more step; what each hypothesis may look at, its own step included.
+
+        Gives `[batch, 1, beam, (steps + 1) * beam]` to be added to attention scores.
+        """
+        if self.own and self.steps * self.beam == self.own[0].shape[3]:
+            self.own = [torch.cat([own, torch.empty_like(own)], dim=3) for own in self.own]
+        if self.beam == 1:
+            return None
+        itself = self._itself[None, :, None].expand(len(self._visible), -1, 1, -1)
+        self._visible = torch.cat([self._visible, itself], dim=2)
+        return self._visible.flatten(2)[:, None]
+
+    def follow(self, parents: Tensor) -> None:
+        """Let hypothesis `parents[s, i]` of sentence s go on as its hypothesis i."""
+        if self.beam > 1:
+            index = parents[:, :, None, None].expand(-1, -1, *self._visible.shape[2:])
+            self._visible = self._visible.gather(1, index)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Forget the source of all sentences but these; `reorder` drops their rows."""
+        """Forget all sentences but these."""
         for layer, pair in enumerate(self.source):
             if pair is not None:
                 self.source[layer] = (pair[0][sentences], pair[1][sentences])
         if self.mask is not None:
             self.mask = self.mask[sentences]
+        self._visible = self._visible[sentences]
+        self.own = [self._kept(own, sentences) for own in self.own]
+
+    def _kept(self, own: Tensor, sentences: Tensor) -> Tensor:
+        """Copy only what has been written."""
+        used = self.steps * self.beam
+        kept = own.new_empty(2, len(sentences), *own.shape[2:])
+        kept[:, :, :, :used] = own[:, sentences, :, :used]
+        return kept

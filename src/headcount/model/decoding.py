@@ -17,7 +17,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headcount.errors import UserError
-from headcount.model.cache import DecoderCache
 from headcount.model.transformer import Transformer
 
 DEAD = -math.inf
@@ -89,28 +88,36 @@ def beam_search(
     Probabilities are the model's own; padding, the start token and `search.forbidden` are never
     chosen.
     """
+    device = source.device
     memory, mask = model.encode(source)
-    cache = model.start(memory, mask)
+    cache = model.start(memory, mask, search.beam)
     positions = model.config.max_positions
     lengths = (source != model.pad).sum(1).tolist()
     sentences = [_Sentence(search, eos, search.limit(n, positions)) for n in lengths]
-    forbidden = torch.tensor(
-        sorted({model.target_pad, start, *search.forbidden} - {eos}), device=source.device
-    )
+    banned = {model.target_pad, start, *search.forbidden} - {eos}
+    forbidden = torch.tensor(sorted(banned), device=device)
+    tokens = torch.full((len(sentences), search.beam), start, device=device)
+    scores = memory.new_full(tokens.shape, DEAD, dtype=_exact(memory.dtype))
+    scores[:, 0] = 0.0  # before the first step all hypotheses are the same, so only one lives
     live = sentences
-    tokens = torch.full((len(live),), start, device=source.device)  # [rows]
-    scores = memory.new_zeros((len(live), 1), dtype=_exact(memory.dtype))  # [sentences, beam]
     while live:
-        logits = model.logits(model.step(tokens, cache))  # [rows, vocabulary]
+        logits = model.logits(model.step(tokens, cache))  # [sentences, beam, vocabulary]
         log_probabilities = F.log_softmax(logits, dim=-1, dtype=scores.dtype)
-        log_probabilities[:, forbidden] = DEAD
+        log_probabilities[:, :, forbidden] = DEAD
         if cache.steps <= search.min_length:
-            log_probabilities[:, eos] = DEAD
-        totals = log_probabilities.unflatten(0, scores.shape), scores
-        best = [part.tolist() for part in best_continuations(*totals, 2 * search.beam)]
-        for sentence, *candidates in zip(live, *best, strict=True):
+            log_probabilities[:, :, eos] = DEAD
+        best = best_continuations(log_probabilities, scores, 2 * search.beam)
+        for sentence, *candidates in zip(live, *(b.tolist() for b in best), strict=True):
             sentence.advance(*candidates)
-        live, tokens, scores = _go_on(live, scores, cache)
+        going = [place for place, sentence in enumerate(live) if not sentence.done]
+        if len(going) < len(live):
+            live = [live[place] for place in going]
+            cache.keep_sentences(torch.tensor(going, dtype=torch.long, device=device))
+        if live:
+            new_scores, last, parents = zip(*(s.rows() for s in live), strict=True)
+            scores = torch.tensor(new_scores, dtype=scores.dtype, device=device)
+            tokens = torch.tensor(last, device=device)
+            cache.follow(torch.tensor(parents, device=device))
     return [sentence.finished[: search.nbest] for sentence in sentences]
 
 
@@ -151,7 +158,7 @@ class _Sentence:
     def __init__(self, search: Search, eos: int, limit: int) -> None:
         self.search, self.eos, self.limit = search, eos, limit
         self.finished: list[Hypothesis] = []
-        self.tokens: list[list[int]] = [[]]
+        self.texts: list[list[int]] = [[]]
         self.scores: list[float] = [0.0]
         self.parents: list[int] = [0]
         self.done = False
@@ -159,9 +166,9 @@ class _Sentence:
     def advance(self, scores: list[float], parents: list[int], tokens: list[int]) -> None:
         """Take the best continuations, best first."""
         beam, eos = self.search.beam, self.eos
-        length = len(self.tokens[0]) + 1
+        before, length = self.texts, len(self.texts[0]) + 1
         last = length == self.limit
-        before, self.tokens, self.scores, self.parents = self.tokens, [], [], []
+        self.texts, self.scores, self.parents = [], [], []
         ended = False
         for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
             if score == DEAD:
@@ -170,14 +177,14 @@ class _Sentence:
                 text = before[parent] if token == eos else [*before[parent], token]
                 self.finished.append(Hypothesis(text, self.search.score(score, length)))
                 ended = True
-            elif token != eos and len(self.tokens) < beam:
-                self.tokens.append([*before[parent], token])
+            elif token != eos and len(self.texts) < beam:
+                self.texts.append([*before[parent], token])
                 self.scores.append(score)
                 self.parents.append(parent)
         if ended:
             self.finished.sort(key=lambda hypothesis: -hypothesis.score)  # ties: the earlier first
             del self.finished[beam:]
-        self.done = last or not self.tokens or self._settled(length)
+        self.done = last or not self.texts or self._settled(length)
 
     def _settled(self, length: int) -> bool:
         """Whether none that lives is better than any of a full beam of finished ones."""
@@ -185,33 +192,17 @@ class _Sentence:
             return False
         return self.search.score(self.scores[0], length) <= self.finished[-1].score
 
-
-def _go_on(
-    live: list[_Sentence], scores: Tensor, cache: DecoderCache
-) -> tuple[list[_Sentence], Tensor, Tensor]:
-    """Drop sentences that are done and put the rows of the others in order.
-
-    Gives the sentences, their last tokens `[rows]` and scores `[sentences, beam]`. A sentence with
-    too few continuations gets dead ones, so that all have the same number.
-    """
-    device = scores.device
-    going = [place for place, sentence in enumerate(live) if not sentence.done]
-    if len(going) < len(live):
-        cache.keep_sentences(torch.tensor(going, device=device, dtype=torch.long))
-    beam = max((live[place].search.beam for place in going), default=1)
-    rows, tokens, new_scores = [], [], []
-    for place in going:
-        sentence = live[place]
-        dead = beam - len(sentence.tokens)
-        rows += [place * cache.beam + parent for parent in sentence.parents] + [place] * dead
-        tokens += [text[-1] for text in sentence.tokens] + [sentence.eos] * dead
-        new_scores.append(sentence.scores + [DEAD] * dead)
-    cache.reorder(torch.tensor(rows, device=device, dtype=torch.long), beam)
-    return (
-        [live[place] for place in going],
-        torch.tensor(tokens, device=device, dtype=torch.long),
-        torch.tensor(new_scores, device=device, dtype=scores.dtype),
-    )
+    def rows(self) -> tuple[list[float], list[int], list[int]]:
+        """Scores, last tokens and parents of the hypotheses, filled up to the beam by dead ones."""
+        dead = self.search.beam - len(self.texts)
+        tokens = [text[-1] for text in self.texts]
+        if not dead:
+            return self.scores, tokens, self.parents
+        return (
+            self.scores + [DEAD] * dead,
+            tokens + [self.eos] * dead,
+            self.parents + [0] * dead,
+        )
 
 
 def _exact(dtype: torch.dtype) -> torch.dtype:

@@ -82,9 +82,9 @@ class AttentionBlock(Block):
             self.tape.keep(self.part, self.layer, memory=memory)
         return self.around(x, lambda inside: self.attention(inside, memory, mask, causal, past))
 
-    def step(self, x: Tensor, past: Tensor, steps: int) -> Tensor:
-        """One new position `[rows, 1, width]` after `steps` others, as in `Attention.step`."""
-        return self.around(x, lambda inside: self.attention.step(inside, past, steps))
+    def step(self, x: Tensor, past: Tensor, steps: int, visible: Tensor | None) -> Tensor:
+        """One new position, `[batch, beam, width]` to the same, as in `Attention.step`."""
+        return self.around(x, lambda inside: self.attention.step(inside, past, steps, visible))
 
 
 class FeedForwardBlock(Block):
@@ -145,11 +145,9 @@ class DecoderLayer(nn.Module):
         output: Tensor = self.feed_forward(x)
         return output
 
-    def step(self, x: Tensor, layer: int, cache: DecoderCache) -> Tensor:
-        """One new position `[rows, 1, width]` after the cached ones, to the same shape."""
-        rows, _, width = x.shape
-        x = self.self_attention.step(x, cache.past(layer), cache.steps)
-        x = x.view(rows // cache.beam, cache.beam, width)
+    def step(self, x: Tensor, layer: int, cache: DecoderCache, visible: Tensor | None) -> Tensor:
+        """One new position after the cached ones, `[batch, beam, width]` to the same."""
+        x = self.self_attention.step(x, cache.own[layer], cache.steps, visible)
         x = self.cross_attention(x, mask=cache.mask, past=cache.source[layer])
-        output: Tensor = self.feed_forward(x.view(rows, 1, width))
+        output: Tensor = self.feed_forward(x)
         return output

@@ -93,34 +93,30 @@ class Transformer(nn.Module):
         return F.linear(states, self.output_weight, self.output_bias)
 
     @torch.no_grad()
-    def start(self, memory: Tensor, mask: Tensor | None) -> DecoderCache:
-        """Begin decoding step by step, without gradients: project the source once a layer.
-
-        The gates of heads, where there are any, are `[heads]` here: rows come and go.
-        """
+    def start(self, memory: Tensor, mask: Tensor | None, beam: int = 1) -> DecoderCache:
+        """Begin decoding step by step, without gradients: project the source once a layer."""
         source: list[KeysValues | None] = []
-        widths = []
+        heads = []
         for layer in self.decoder_layers():
             own, cross = layer.self_attention.attention, layer.cross_attention.attention
-            if any(a.gate is not None and a.gate.dim() > 1 for a in (own, cross)):
-                raise ValueError("gates for each sentence cannot be used step by step")
             pair = cross.keys_values(memory) if cross.heads else None
             source.append(pair and (pair[0].contiguous(), pair[1].contiguous()))
-            widths.append(2 * own.inner)
-        return DecoderCache(source, mask, len(memory), widths, like=memory)
+            heads.append((len(own.heads), own.head_width))
+        return DecoderCache(source, mask, heads, like=memory, beam=beam)
 
     @torch.no_grad()
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
-        """One step: last tokens `[rows]` to states `[rows, width]`; the cache grows by it.
+        """One step: last tokens `[batch, beam]` to states `[batch, beam, width]`.
 
-        Rows are the hypotheses of the first sentence, then those of the second, and so on.
+        The tokens of a row are those of several hypotheses for one sentence. The cache grows.
         """
-        x = self.target_embedding(tokens[:, None], first=cache.steps)  # [rows, 1, width]
-        cache.make_room()
+        x = self.target_embedding(tokens.reshape(-1, 1), first=cache.steps)
+        x = x.view(*tokens.shape, -1)  # [batch, beam, width]
+        visible = cache.begin_step()
         for i, layer in enumerate(self.decoder_layers()):
-            x = layer.step(x, i, cache)
+            x = layer.step(x, i, cache, visible)
         cache.steps += 1
-        states: Tensor = self.decoder_norm(x)[:, 0]
+        states: Tensor = self.decoder_norm(x)
         return states
 
     def encoder_layers(self) -> list[EncoderLayer]:
