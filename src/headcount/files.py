@@ -7,7 +7,8 @@ import gzip
 import json
 import os
 import shutil
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
     A reader sees either the old file or the whole new one, also after a power cut: the content
     is flushed to the disk before the rename.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         with disk_errors(path):
             yield partial
@@ -37,10 +39,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; on success it becomes `path`, else it is removed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = path.absolute()  # "." has no name to put a partial folder beside
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.mkdir()
     try:
         with disk_errors(path):
             yield partial
@@ -64,6 +68,10 @@ def disk_errors(path: Path) -> Iterator[None]:
             ) from error
         if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise UserError(f"Not allowed to write {path}.", "Choose another --out.") from error
+        if error.errno in (errno.ENOTDIR, errno.EEXIST):
+            raise UserError(
+                f"{path} cannot be made: a part of its path is a file.", "Choose another --out."
+            ) from error
         raise
 
 
@@ -96,22 +104,27 @@ def require_file(path: Path) -> Path:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Lines of a UTF-8 text file (`.gz` too) without their line ends.
+    """Lines of a UTF-8 text file (`.gz` too) without their line ends, as in `decoded_lines`."""
+    require_file(path)
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as handle:
+        yield from decoded_lines(handle, str(path))
+
+
+def decoded_lines(handle: Iterable[bytes], name: str) -> Iterator[str]:
+    """Lines of UTF-8 text; `name` is what to call the text where it is damaged.
 
     Only line feeds end a line: Unicode's other line separators may stand inside a sentence, and
     counting them as ends would shift every later pair of a parallel corpus.
     """
-    require_file(path)
-    opener = gzip.open if path.suffix == ".gz" else open
-    with opener(path, "rb") as handle:
-        try:
-            for number, raw in enumerate(handle, start=1):
-                try:
-                    yield raw.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise UserError(
-                        f"{path}, line {number}: not valid UTF-8 ({error.reason}).",
-                        "Convert the file to UTF-8 first.",
-                    ) from error
-        except (gzip.BadGzipFile, EOFError) as error:
-            raise UserError(f"{path} is damaged ({error}).", "Fetch it again.") from error
+    try:
+        for number, raw in enumerate(handle, start=1):
+            try:
+                yield raw.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError as error:
+                raise UserError(
+                    f"{name}, line {number}: not valid UTF-8 ({error.reason}).",
+                    "Convert it to UTF-8 first.",
+                ) from error
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise UserError(f"{name} is damaged ({error}).", "Fetch it again.") from error

@@ -141,6 +141,7 @@ def fetch_corpus(
     """
     if pairs is not None and pairs < 1:
         raise UserError(f"--pairs {pairs} is not a number of pairs.", "Give 1 or more.")
+    out = out.absolute()
     known = _look_up(name)
     request = Request(_choose_pair(name, known, pair), origin, pairs, seed, overlap, datasets)
     source = known.open(request)

@@ -46,8 +46,10 @@ def cached(filename: str, sha256: str, download: Callable[[Path], None]) -> Path
     A file with another checksum is never kept.
     """
     path = cache_folder() / filename
-    if path.is_file() and sha256_of(path) == sha256:
-        return path
+    if path.is_file():
+        if sha256_of(path) == sha256:
+            return path
+        path.unlink()
     with atomic_path(path) as partial:
         download(partial)
         found = sha256_of(partial)

@@ -1,7 +1,7 @@
 """Official WMT and OPUS corpora by name, through the `mtdata` library (an extra).
 
     headcount data mtdata --pair en-ru --dataset Statmt-news_commentary-16-eng-rus \\
-        --dataset test=Statmt-newstest_enru-2014-eng-rus --out DIR
+        --dataset test=Statmt-newstest_enru-2015-eng-rus --out DIR
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def silent(stage: str, done: int, total: int | None) -> None:
 def parse_language_pair(text: str) -> tuple[str, str]:
     """`en-fr` as source and target language."""
     parts = text.strip().split("-")
-    if len(parts) != 2 or not all(part.isalnum() for part in parts) or parts[0] == parts[1]:
+    sound = all(part.replace("_", "").isalnum() for part in parts)
+    if len(parts) != 2 or not sound or parts[0] == parts[1]:
         raise UserError(
             f"'{text}' is not a language pair.", "Write it as source-target, such as en-fr."
         )
