@@ -1,14 +1,15 @@
-"""How fast a corpus becomes token shards, and in how much memory.
+"""How fast a corpus becomes BPE, token shards and batches, and in how much memory.
 
     python benchmarks/prepare.py [--corpus DIR] [--pairs 100000,1000000,2000000]
 
-Real pairs are repeated up to each size and prepared by a fresh process, while the memory of that
-process and all its workers is sampled. Two texts: `repeated` holds the pairs as they are; in
+Real pairs are repeated up to each size, and each step runs in a fresh process while the memory of
+that process and all its workers is sampled. Two texts: `repeated` holds the pairs as they are; in
 `varied` two letters of every twentieth word are swapped at random, so that new words keep coming as
-they do in a large corpus, and looking words up cannot answer everything. Memory is given as the sum
-of resident sets (pages shared by the workers counted once each) and as proportional set size (each
-page counted once). CPU seconds, of all processes and with their start, tell a slow program from a
-busy machine. Results go to benchmarks/results/prepare.json.
+they do in a large corpus, and looking words up cannot answer everything.
+
+Memory is the sum of resident sets (a page shared by workers counts once for each) and the
+proportional set size (every page counts once). CPU seconds, of all processes and with their start,
+tell a slow program from a busy machine. Results go to benchmarks/results/prepare.json.
 """
 
 from __future__ import annotations
@@ -26,42 +27,44 @@ import time
 from collections.abc import Iterator
 from itertools import chain, islice, repeat
 from pathlib import Path
+from typing import Any
 
-from headcount.data.shards import prepare
-from headcount.data.tokenizer import Tokenizer
+from headcount.data.shards import Shards, prepare
+from headcount.data.tokenizer import EOS, PAD, START, Tokenizer
 from headcount.files import read_lines, write_json
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("source", "target")
 SAMPLE_SECONDS = 0.05
+UPDATES = 200
+BATCH_TOKENS, DEVICE_TOKENS = 16000, 4000
 
 
 def main() -> None:
     options = _options()
-    if options.measured is not None:
-        _prepare(options.measured)
+    if options.step:
+        begin = time.perf_counter()
+        found = STEPS[options.step](options.folder, options.vocabulary)
+        print(
+            json.dumps({"seconds": round(time.perf_counter() - begin, 2), **found, **_cpu_used()})
+        )
         return
-    sizes = [int(size) for size in options.pairs.split(",")]
-    report = {
-        "machine": {
-            "cores": len(os.sched_getaffinity(0)),
-            "cpu": _cpu(),
-            "load": os.getloadavg()[0],
-        },
-        "python": platform.python_version(),
-        "corpus": options.corpus.name,
-        "vocabulary": options.vocabulary,
-    }
+    rows = []
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch)
-        report["bpe"] = _train(options.corpus, options.vocabulary, folder)
-        report["prepare"] = []
-        for text in ("repeated", "varied"):
-            for size in sizes:
-                row = _measure(options.corpus, folder, text, size)
-                report["prepare"].append(row)
-                print(json.dumps(row), flush=True)
-    write_json(options.out, report)
+        for text in options.texts.split(","):
+            for pairs in map(int, options.pairs.split(",")):
+                megabytes = _write_texts(options.corpus, folder, text, pairs)
+                for step in STEPS:
+                    row = {"text": text, "pairs": pairs, "text_mb": megabytes, "step": step}
+                    row |= _watch(step, folder, options.vocabulary)
+                    row["pairs_per_second"] = round(pairs / row["seconds"])
+                    rows.append(row)
+                    print(json.dumps(row), flush=True)
+    machine = {"cores": len(os.sched_getaffinity(0)), "cpu": _cpu(), "load": os.getloadavg()[1]}
+    header = {"machine": machine, "python": platform.python_version()}
+    about = {"corpus": options.corpus.name, "vocabulary": options.vocabulary}
+    write_json(options.out, {**header, **about, "results": rows})
 
 
 def _options() -> argparse.Namespace:
@@ -69,88 +72,80 @@ def _options() -> argparse.Namespace:
     default = HERE.parent / "runs" / "data" / "tatoeba-en-fr"
     parser.add_argument("--corpus", type=Path, default=default, help="holds train.en and train.xx")
     parser.add_argument("--pairs", default="100000,1000000,2000000")
+    parser.add_argument("--texts", default="repeated,varied")
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--scratch", type=Path, help="where the texts are written meanwhile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "prepare.json")
-    parser.add_argument("--measured", type=Path, help=argparse.SUPPRESS)
+    # Used by the script itself, for the process that is measured.
+    parser.add_argument("--step", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
-def _texts(corpus: Path) -> list[Path]:
-    """English first, then the other language."""
-    found = sorted(corpus.glob("train.*"), key=lambda path: path.suffix != ".en")
-    if len(found) != 2:
-        sys.exit(f"{corpus} does not hold one train.en and one other train file.")
-    return found
+# The steps that are measured, each in a process of its own
 
 
-def _train(corpus: Path, size: int, folder: Path) -> dict[str, float]:
+def _bpe(folder: Path, vocabulary: int) -> dict[str, Any]:
+    for side in SIDES:
+        lines = read_lines(folder / f"{side}.txt")
+        Tokenizer.train(lines, vocabulary).save(folder / f"{side}.json")
+    return {}
+
+
+def _prepare(folder: Path, vocabulary: int) -> dict[str, Any]:
+    source, target = (folder / f"{side}.txt" for side in SIDES)
+    source_bpe, target_bpe = (Tokenizer.load(folder / f"{side}.json") for side in SIDES)
+    shards = prepare(source, target, source_bpe, target_bpe, folder / "shards")
+    return {"tokens": shards.source_tokens + shards.target_tokens}
+
+
+def _batches(folder: Path, vocabulary: int) -> dict[str, Any]:
+    """Plan an epoch and build the batches of some updates, as training does."""
+    from headcount.data.batches import padding_waste, plan_epoch, updates  # torch, only here
+
+    shards = Shards.load(folder / "shards")
+    lengths = (shards.source_lengths, shards.target_lengths)
     begin = time.perf_counter()
-    for side, path in zip(SIDES, _texts(corpus), strict=True):
-        Tokenizer.train(read_lines(path), size).save(folder / f"{side}.json")
-    return {"seconds": round(time.perf_counter() - begin, 2)}
+    plan = plan_epoch(*lengths, BATCH_TOKENS, DEVICE_TOKENS, 0, 0)
+    planned = time.perf_counter() - begin
+    waste = padding_waste(plan, *lengths)
+    sizes = {"batch_tokens": BATCH_TOKENS, "device_tokens": DEVICE_TOKENS}
+    stream = updates(shards, **sizes, seed=0, pad=PAD, start=START, eos=EOS)
+    begin = time.perf_counter()
+    tokens = sum(
+        micro_batch.build().source_tokens
+        for update in islice(stream, UPDATES)
+        for micro_batch in update.micro_batches
+    )
+    return {
+        "plan_seconds": round(planned, 2),
+        "source_tokens_per_second": round(tokens / (time.perf_counter() - begin)),
+        "padding_waste": [round(share, 4) for share in waste],
+    }
 
 
-def _measure(corpus: Path, folder: Path, text: str, pairs: int) -> dict[str, object]:
-    """Prepare so many pairs in a process of its own and watch its memory."""
-    for seed, (side, path) in enumerate(zip(SIDES, _texts(corpus), strict=True)):
-        lines = chain.from_iterable(map(read_lines, repeat(path)))
-        if text == "varied":
-            lines = _varied(lines, seed)
-        with open(folder / f"{side}.txt", "w", encoding="utf-8") as out:
-            out.writelines(f"{line}\n" for line in islice(lines, pairs))
-    command = [sys.executable, __file__, "--measured", str(folder)]
+STEPS = {"bpe": _bpe, "prepare": _prepare, "batches": _batches}
+
+
+# Measuring
+
+
+def _watch(step: str, folder: Path, vocabulary: int) -> dict[str, Any]:
+    """Run one step in a fresh process and sample the memory of all its processes."""
+    command = [sys.executable, __file__, "--step", step, "--folder", str(folder)]
     resident = proportional = 0
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [*command, "--vocabulary", str(vocabulary)], stdout=subprocess.PIPE, text=True
+    ) as process:
         while process.poll() is None:
             memory = [_memory(pid) for pid in _tree(process.pid)]
             resident = max(resident, sum(rss for rss, _ in memory))
             proportional = max(proportional, sum(pss for _, pss in memory))
             time.sleep(SAMPLE_SECONDS)
         assert process.stdout is not None
-        measured = json.loads(process.stdout.read())
-    return {
-        "text": text,
-        "pairs": pairs,
-        **measured,
-        "pairs_per_second": round(pairs / measured["seconds"]),
-        "pairs_per_cpu_second": round(pairs / measured["cpu_seconds"]),
-        "peak_rss_mb": round(resident / 1024),
-        "peak_pss_mb": round(proportional / 1024),
-    }
-
-
-def _varied(lines: Iterator[str], seed: int) -> Iterator[str]:
-    chance = random.Random(seed)
-    for line in lines:
-        words = line.split(" ")
-        for i, word in enumerate(words):
-            if len(word) > 2 and chance.random() < 0.05:
-                letters = list(word)
-                a, b = chance.sample(range(len(word)), 2)
-                letters[a], letters[b] = letters[b], letters[a]
-                words[i] = "".join(letters)
-        yield " ".join(words)
-
-
-def _prepare(folder: Path) -> None:
-    """What is measured: runs in a process of its own and prints its own figures."""
-    tokenizers = [Tokenizer.load(folder / f"{side}.json") for side in SIDES]
-    texts = [folder / f"{side}.txt" for side in SIDES]
-    with tempfile.TemporaryDirectory(dir=folder) as out:
-        begin = time.perf_counter()
-        shards = prepare(*texts, *tokenizers, Path(out) / "shards")
-        seconds = time.perf_counter() - begin
-    tokens = shards.source_tokens + shards.target_tokens
-    megabytes = round(sum(path.stat().st_size for path in texts) / 1e6, 1)
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    measured = {
-        "seconds": round(seconds, 3),
-        "cpu_seconds": round(sum(usage.ru_utime + usage.ru_stime for usage in used), 3),
-        "tokens": tokens,
-        "text_mb": megabytes,
-    }
-    print(json.dumps(measured))
+        measured: dict[str, Any] = json.loads(process.stdout.read())
+    peaks = {"peak_rss_mb": resident // 1024, "peak_pss_mb": proportional // 1024}
+    return measured | peaks
 
 
 def _tree(pid: int) -> list[int]:
@@ -172,9 +167,46 @@ def _memory(pid: int) -> tuple[int, int]:
     return int(values["Rss:"]), int(values["Pss:"])
 
 
+def _cpu_used() -> dict[str, float]:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return {"cpu_seconds": round(sum(usage.ru_utime + usage.ru_stime for usage in used), 2)}
+
+
 def _cpu() -> str:
     names = [line for line in read_lines(Path("/proc/cpuinfo")) if line.startswith("model name")]
     return names[0].split(":")[1].strip() if names else platform.machine()
+
+
+# Texts
+
+
+def _write_texts(corpus: Path, folder: Path, text: str, pairs: int) -> float:
+    """Two aligned files of so many pairs; their size in MB."""
+    found = sorted(corpus.glob("train.*"), key=lambda path: path.suffix != ".en")
+    if len(found) != 2:
+        sys.exit(f"{corpus} does not hold one train.en and one other train file.")
+    size = 0
+    for seed, (side, path) in enumerate(zip(SIDES, found, strict=True)):
+        lines: Iterator[str] = chain.from_iterable(map(read_lines, repeat(path)))
+        if text == "varied":
+            lines = _varied(lines, seed)
+        with open(folder / f"{side}.txt", "w", encoding="utf-8") as out:
+            out.writelines(f"{line}\n" for line in islice(lines, pairs))
+        size += (folder / f"{side}.txt").stat().st_size
+    return round(size / 1e6, 1)
+
+
+def _varied(lines: Iterator[str], seed: int) -> Iterator[str]:
+    chance = random.Random(seed)
+    for line in lines:
+        words = line.split(" ")
+        for i, word in enumerate(words):
+            if len(word) > 2 and chance.random() < 0.05:
+                letters = list(word)
+                a, b = chance.sample(range(len(word)), 2)
+                letters[a], letters[b] = letters[b], letters[a]
+                words[i] = "".join(letters)
+        yield " ".join(words)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Core
+from tokenizers import models, trainers
 
 from headcount.data import tokenizer as module
 from headcount.data.tokenizer import (
@@ -219,6 +221,24 @@ def test_a_sample_of_the_lines_is_uniform_and_repeatable() -> None:
     late = sum(int(line) >= 20 for line in drawn[0])
     assert 5 <= late <= 15
     assert module._sample(["a", "b"], 20) == ["a", "b"]
+
+
+def test_counting_words_first_learns_what_the_lines_themselves_teach() -> None:
+    lines = [*LINES, "the the\u00a0the e\u0301te\u0301", "a▁cat  (the) <s>", "the " * 2500] * 2
+    counted = Tokenizer.train(lines, 150)
+    core = Core(models.BPE(unk_token="<unk>", fuse_unk=True))
+    core.normalizer, core.pre_tokenizer = module._normalizer(), module._splitter()
+    characters = sorted(token for token in counted._core.get_vocab() if len(token) == 1)
+    trainer = trainers.BpeTrainer(
+        vocab_size=150,
+        special_tokens=list(SPECIAL_TOKENS),
+        initial_alphabet=characters,
+        limit_alphabet=len(characters),
+        show_progress=False,
+    )
+    core.train_from_iterator(lines, trainer)
+    assert core.get_vocab() == counted._core.get_vocab()
+    assert counted.size == 150
 
 
 def test_training_is_deterministic_over_processes(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,8 +109,8 @@ class Tokenizer:
                 f"A vocabulary of {size} tokens is too small.",
                 f"Ask for at least {SMALLEST_VOCABULARY}, better a few thousand.",
             )
-        texts = _sample(lines, sample)
-        alphabet = _alphabet(texts, size)
+        words = _word_counts(_sample(lines, sample))
+        alphabet = _alphabet(words, size)
         trainer = trainers.BpeTrainer(
             vocab_size=size,
             special_tokens=list(SPECIAL_TOKENS),
@@ -119,8 +119,10 @@ class Tokenizer:
             limit_alphabet=len(alphabet),
             show_progress=False,
         )
-        core = _untrained()
-        core.train_from_iterator(texts, trainer, length=len(texts))
+        core = Core(models.BPE(unk_token=SPECIAL_TOKENS[UNK], fuse_unk=True))
+        core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+        core.train_from_iterator(_repeated(words), trainer)
+        core.normalizer, core.pre_tokenizer, core.decoder = _normalizer(), _splitter(), _decoder()
         content = json.loads(core.to_str())
         # Special tokens stay in the vocabulary but are not looked for in text: a user's literal
         # "</s>" is four characters.
@@ -207,21 +209,22 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def _untrained() -> Core:
-    """Everything of the tokenizer but its vocabulary."""
-    core = Core(models.BPE(unk_token=SPECIAL_TOKENS[UNK], fuse_unk=True))
-    core.normalizer = normalizers.Sequence(
-        [normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " ")]
-    )
-    core.pre_tokenizer = pre_tokenizers.Sequence(
+def _normalizer() -> normalizers.Normalizer:
+    return normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " ")])
+
+
+def _splitter() -> pre_tokenizers.PreTokenizer:
+    return pre_tokenizers.Sequence(
         [
             pre_tokenizers.WhitespaceSplit(),
             pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="always", split=False),
             pre_tokenizers.Split(Regex(_WORD_OR_PUNCTUATION), "isolated"),
         ]
     )
-    core.decoder = decoders.Metaspace(replacement=MARK, prepend_scheme="always", split=False)
-    return core
+
+
+def _decoder() -> decoders.Decoder:
+    return decoders.Metaspace(replacement=MARK, prepend_scheme="always", split=False)
 
 
 def _sample(lines: Iterable[str], size: int) -> list[str]:
@@ -236,14 +239,37 @@ def _sample(lines: Iterable[str], size: int) -> list[str]:
     return kept
 
 
-def _alphabet(texts: Sequence[str], size: int) -> list[str]:
+def _word_counts(texts: Iterable[str]) -> Counter[str]:
+    """How often each word, or punctuation cut off from it, occurs, with its mark.
+
+    All that BPE learns from is in these counts, and normalising and splitting every word once
+    rather than every time it occurs makes learning several times faster.
+    """
+    spaced: Counter[str] = Counter()
+    for text in texts:
+        spaced.update(text.split())
+    normalise, split = _normalizer().normalize_str, _splitter().pre_tokenize_str
+    words: Counter[str] = Counter()
+    for word, count in spaced.items():
+        for part, _ in split(normalise(word)):
+            words[part] += count
+    return words
+
+
+def _repeated(words: Counter[str], most: int = 1000) -> Iterator[str]:
+    """Text in which each word occurs as often as it is counted: the library takes only text."""
+    for word, count in words.items():
+        full, rest = divmod(count, most)
+        yield from repeat(f"{word} " * most, full)
+        yield f"{word} " * rest
+
+
+def _alphabet(words: Counter[str], size: int) -> list[str]:
     """The characters that get a token, so that rare ones do not eat a small vocabulary."""
     counts: Counter[str] = Counter()
-    normalise = normalizers.NFC().normalize_str
-    for text in texts:
-        words = normalise(text).split()
-        counts[MARK] += len(words)
-        counts.update("".join(words))
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
     ranked = sorted(counts, key=lambda character: (-counts[character], character))
     covered = np.cumsum([counts[character] for character in ranked])
     total = covered[-1] if len(covered) else 0
