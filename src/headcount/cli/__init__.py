@@ -13,6 +13,7 @@ import typer
 
 from headcount import __version__
 from headcount.errors import UserError
+from headcount.memory import keep_freed_memory
 
 app = typer.Typer(
     name="headcount",
@@ -24,7 +25,7 @@ app = typer.Typer(
 )
 
 # Verb -> the module of this package that holds the function of the same name.
-VERBS = ("demo", "train")
+VERBS = ("demo", "train", "translate", "score", "roles")
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
     app.command(name=verb.replace("_", "-"))(getattr(module, verb))
@@ -47,6 +48,7 @@ def _root(
 
 def main() -> None:
     """Entry point: bad input becomes one line and exit code 2, never a traceback."""
+    keep_freed_memory()
     try:
         app()
     except UserError as error:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from headcount.data.batches import Batch
 from headcount.model.transformer import Transformer
+from headcount.training.cross_entropy import summed_cross_entropy
 
 
 class Losses(NamedTuple):
@@ -34,10 +34,7 @@ def token_losses(model: Transformer, states: Tensor, labels: Tensor, smoothing: 
     `-log p_v = lse - z_v` and `nll = lse - z_y` that is `nll + e (z_y - mean z)`, where `z_y` and
     `mean z` are dot products of the state: no second pass over the vocabulary.
     """
-    logits = model.logits(states)  # [tokens, vocabulary]
-    if logits.dtype == torch.bfloat16:
-        logits = logits.float()
-    nll = F.cross_entropy(logits, labels, reduction="sum")
+    nll = summed_cross_entropy(states, model.output_weight, model.output_bias, labels)
     if not smoothing:
         return Losses(nll, nll.detach())
     difference = F.embedding(labels, model.output_weight) - model.output_weight.mean(0)
