@@ -1,3 +1,23 @@
 """headcount: which attention heads of a Transformer matter, what they do, and pruning the rest."""
 
+from importlib import import_module
+from typing import Any
+
 __version__ = "0.1.0"
+
+# The verbs of the command line as functions, and the modules that hold them. They are imported
+# when first used (PEP 562), so that `import headcount` costs nothing.
+_VERBS = {
+    "score": "headcount.scoring",
+    "translate": "headcount.translation",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _VERBS:
+        return getattr(import_module(_VERBS[name]), name)
+    raise AttributeError(f"module 'headcount' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_VERBS})

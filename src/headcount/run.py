@@ -77,6 +77,11 @@ def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
     return Run(folder, config, model.to(device).eval(), source, target, frequencies)
 
 
+def open_run(run: Run | Path | str) -> Run:
+    """The run itself, or the one in the folder of that name."""
+    return run if isinstance(run, Run) else load_run(run)
+
+
 def load_config(folder: Path) -> Config:
     """The resolved configuration of a run folder."""
     if not (folder / CONFIG).is_file():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from sacrebleu.metrics.base import Metric
@@ -12,8 +13,9 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.significance import PairedTest
 
 from headcount.errors import UserError
+from headcount.files import read_lines
 from headcount.model.decoding import GREEDY, Search
-from headcount.run import Run
+from headcount.run import Run, open_run
 from headcount.translation import translate_lines
 
 RESAMPLES = 1000
@@ -58,11 +60,14 @@ class Scores:
 
 def score_lines(hypotheses: Sequence[str], references: Sequence[str], resamples: int = 0) -> Scores:
     """BLEU and chrF; with `resamples` also bootstrap confidence intervals (Koehn 2004)."""
-    resamples = _check(hypotheses, references, resamples)
-    bleu, chrf = (
-        _measure(metric, hypotheses, references, resamples) for metric in _metrics().values()
-    )
-    return Scores(bleu, chrf, len(hypotheses))
+    _check(hypotheses, references)
+    if resamples:
+        return _with_intervals([hypotheses], references, resamples)[0]
+    measures = []
+    for metric in _metrics().values():
+        result = metric.corpus_score(hypotheses, [references])
+        measures.append(Measure(result.name, float(result.score), str(metric.get_signature())))
+    return Scores(measures[0], measures[1], len(hypotheses))
 
 
 def compare_lines(
@@ -75,41 +80,81 @@ def compare_lines(
 
     The p-value is the chance of a difference this large between two systems that are equal.
     """
-    resamples = _check(hypotheses, references, resamples)
-    _check(baseline, references, resamples)
-    named = [("baseline", baseline), ("system", hypotheses)]
+    _check(hypotheses, references)
+    _check(baseline, references)
+    if not resamples:
+        return score_lines(hypotheses, references), score_lines(baseline, references)
+    other, own = _with_intervals([baseline, hypotheses], references, resamples)
+    return own, other
+
+
+def _with_intervals(
+    systems: Sequence[Sequence[str]], references: Sequence[str], resamples: int
+) -> list[Scores]:
+    """Scores with intervals; those of all systems but the first with a p-value against it."""
+    resamples = max(2, min(resamples, _RESAMPLED_LINES // len(references)))
+    named = [(str(number), lines) for number, lines in enumerate(systems)]
     signatures, results = PairedTest(named, _metrics(), [references], "bs", resamples)()
-    same = list(hypotheses) == list(baseline)
-    columns = []
-    for place in (1, 0):
+    found = []
+    for place in range(len(systems)):
         measures = []
-        for name in ("BLEU", "chrF2"):
+        for name in _metrics():
+            first: Any = results[name][0]
             result: Any = results[name][place]
-            chance = 1.0 if same and place else result.p_value
-            measures.append(
-                Measure(name, result.score, str(signatures[name]), result.mean, result.ci, chance)
-            )
-        columns.append(Scores(measures[0], measures[1], len(references)))
-    return columns[0], columns[1]
+            # sacreBLEU's own p-value is at its smallest where there is no difference at all.
+            chance = 1.0 if place and result.score == first.score else result.p_value
+            spread = float(result.mean), float(result.ci)
+            value, signature = float(result.score), str(signatures[name])
+            measures.append(Measure(name, value, signature, *spread, chance))
+        found.append(Scores(measures[0], measures[1], len(references)))
+    return found
 
 
 def quick_bleu(run: Run, sources: Sequence[str], references: Sequence[str]) -> float:
     """BLEU of greedy translations, nothing else: what training watches."""
     hypotheses = translate_lines(run, sources, GREEDY)
-    _check(hypotheses, references, 0)
+    _check(hypotheses, references)
     return float(_metrics()["BLEU"].corpus_score(hypotheses, [references]).score)
 
 
-def score_run(
-    run: Run,
-    sources: Sequence[str],
-    references: Sequence[str],
-    search: Search | None = None,
+def score(
+    run: Run | Path | str,
+    sources: Path | str | Sequence[str],
+    references: Path | str | Sequence[str],
+    *,
+    beam: int = 4,
+    length_penalty: float = 0.6,
     resamples: int = RESAMPLES,
 ) -> Scores:
-    """Translate the sources and score the translations."""
-    _check(sources, references, resamples)
-    return score_lines(translate_lines(run, sources, search), references, resamples)
+    """Translate with a run (or the folder of one) and score the result; `headcount.score`.
+
+    Sources and references are lines, or the paths of text files.
+    """
+    sources, references = read_pair(sources, references)
+    search = Search(beam=beam, length_penalty=length_penalty)
+    return score_lines(translate_lines(open_run(run), sources, search), references, resamples)
+
+
+def read_pair(
+    sources: Path | str | Sequence[str], references: Path | str | Sequence[str]
+) -> tuple[list[str], list[str]]:
+    """Both sides of a test set, from files or as they are, after a look whether they match."""
+    names, sides = [], []
+    for what, side in (("sources", sources), ("references", references)):
+        if isinstance(side, str | Path):
+            names.append(str(side))
+            sides.append(list(read_lines(Path(side))))
+        else:
+            names.append(what)
+            sides.append(list(side))
+    if len(sides[0]) != len(sides[1]):
+        raise UserError(
+            f"{names[0]} has {len(sides[0])} lines, {names[1]} has {len(sides[1])}.",
+            "Line n of one must be the translation of line n of the other.",
+        )
+    if not sides[0]:
+        raise UserError(f"{names[0]} has no lines.", "Give at least one sentence.")
+    return sides[0], sides[1]
 
 
 def _metrics() -> dict[str, Metric]:
@@ -117,17 +162,8 @@ def _metrics() -> dict[str, Metric]:
     return {"BLEU": BLEU(force=True), "chrF2": CHRF()}
 
 
-def _measure(
-    metric: Metric, hypotheses: Sequence[str], references: Sequence[str], resamples: int
-) -> Measure:
-    score = metric.corpus_score(hypotheses, [references], n_bootstrap=resamples)
-    signature = str(metric.get_signature())
-    spread = (float(score._mean), float(score._ci)) if resamples > 1 else (None, None)
-    return Measure(score.name, float(score.score), signature, *spread)
-
-
-def _check(hypotheses: Sequence[str], references: Sequence[str], resamples: int) -> int:
-    """Make sure that there is a reference for each line; how many resamples fit in memory."""
+def _check(hypotheses: Sequence[str], references: Sequence[str]) -> None:
+    """Make sure that there is a reference for each line."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"{len(hypotheses)} lines to score, but {len(references)} references.",
@@ -135,4 +171,3 @@ def _check(hypotheses: Sequence[str], references: Sequence[str], resamples: int)
         )
     if not references:
         raise UserError("There is nothing to score.", "Give at least one line.")
-    return max(min(resamples, _RESAMPLED_LINES // len(references)), min(resamples, 2))

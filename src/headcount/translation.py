@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 
 import torch
 
 from headcount.data.batches import evaluation_batches
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.decoding import Hypothesis, Search, beam_search
-from headcount.run import Run
+from headcount.run import Run, open_run
 
 # Padded source tokens and sentences in a batch: more do not get faster on a CPU, and a sentence
 # takes memory for a vocabulary of scores for each of its hypotheses.
@@ -19,7 +20,9 @@ BATCH_TOKENS = 2000
 BATCH_SENTENCES = 64
 
 # Lines read ahead, so that sentences of similar length can be translated together.
-CHUNK_LINES = 4000
+READ_AHEAD = 4000
+
+Report = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -30,15 +33,29 @@ class Translation:
     score: float
 
 
+def translate(
+    run: Run | Path | str,
+    lines: Sequence[str],
+    *,
+    beam: int = 4,
+    length_penalty: float = 0.6,
+    batch_tokens: int = BATCH_TOKENS,
+) -> list[str]:
+    """Translate lines of text with a run (or the folder of one); `headcount.translate`."""
+    search = Search(beam=beam, length_penalty=length_penalty)
+    return translate_lines(open_run(run), lines, search, batch_tokens=batch_tokens)
+
+
 def translate_lines(
     run: Run,
-    lines: Sequence[str],
+    lines: Iterable[str],
     search: Search | None = None,
     *,
     batch_tokens: int = BATCH_TOKENS,
+    report: Report | None = None,
 ) -> list[str]:
     """The best translation of every line."""
-    stream = translate_stream(run, lines, search, batch_tokens=batch_tokens)
+    stream = translate_stream(run, lines, search, batch_tokens=batch_tokens, report=report)
     return [translations[0].text for translations in stream]
 
 
@@ -48,38 +65,45 @@ def translate_stream(
     search: Search | None = None,
     *,
     batch_tokens: int = BATCH_TOKENS,
-    chunk_lines: int = CHUNK_LINES,
+    read_ahead: int = READ_AHEAD,
+    report: Report | None = None,
 ) -> Iterator[list[Translation]]:
     """The `search.nbest` best translations of every line, in the order of the lines.
 
-    Lines are read a chunk ahead and translated by length. A line without any token (empty, or only
-    whitespace) gives empty translations. A line with more tokens than the model has positions is
-    translated in parts.
+    So many lines are read ahead and translated by length. A line without any token (empty, or
+    only whitespace) gives empty translations. A line with more tokens than the model has positions
+    is translated in parts. `report` hears how many sentences each batch has finished.
     """
     search = search or Search()
     remaining = iter(lines)
-    while chunk := list(islice(remaining, chunk_lines)):
-        yield from _translate_chunk(run, chunk, search, batch_tokens)
+    while chunk := list(islice(remaining, read_ahead)):
+        yield from _translate_chunk(run, chunk, search, batch_tokens, report)
 
 
 def _translate_chunk(
-    run: Run, lines: list[str], search: Search, batch_tokens: int
+    run: Run, lines: list[str], search: Search, batch_tokens: int, report: Report | None
 ) -> list[list[Translation]]:
     """Translate lines by length and put the translations in the order of the lines."""
     most = run.config.model.max_positions - 1  # EOS takes one
     parts = [split_tokens(run.source_tokenizer, line, most) for line in lines]
     owners = [line for line, tokens in enumerate(parts) for _ in tokens]
     tokens = [part for line in parts for part in line]
+    hypotheses = translate_tokens(run, tokens, search, batch_tokens=batch_tokens, report=report)
     translated: list[list[list[Hypothesis]]] = [[] for _ in lines]
-    for owner, hypotheses in zip(
-        owners, translate_tokens(run, tokens, search, batch_tokens), strict=True
-    ):
-        translated[owner].append(hypotheses)
-    return [_joined(run, hypotheses, search.nbest) for hypotheses in translated]
+    for owner, best in zip(owners, hypotheses, strict=True):
+        translated[owner].append(best)
+    if report and (empty := translated.count([])):
+        report(empty)
+    return [_joined(run, best, search.nbest) for best in translated]
 
 
 def translate_tokens(
-    run: Run, sources: Sequence[Sequence[int]], search: Search, batch_tokens: int = BATCH_TOKENS
+    run: Run,
+    sources: Sequence[Sequence[int]],
+    search: Search,
+    *,
+    batch_tokens: int = BATCH_TOKENS,
+    report: Report | None = None,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of tokenised sentences (without EOS), in their order."""
     model, source, target = run.model, run.source_tokenizer, run.target_tokenizer
@@ -94,6 +118,8 @@ def translate_tokens(
             hypotheses = beam_search(model, batch, search, start=target.start, eos=target.eos)
             for i, best in zip(indices, hypotheses, strict=True):
                 found[i] = best
+            if report:
+                report(len(indices))
     finally:
         model.train(was_training)
     return found

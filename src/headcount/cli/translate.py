@@ -1,0 +1,95 @@
+"""`headcount translate`."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import typer
+
+from headcount.cli.console import QUIET, progress_bar
+
+if TYPE_CHECKING:
+    from headcount.translation import Translation
+
+RUN = typer.Argument(..., help="A run folder.")
+BEAM = typer.Option(4, "--beam", help="Hypotheses a sentence; 1 is greedy.")
+LENGTH_PENALTY = typer.Option(
+    0.6, "--length-penalty", help="0 prefers short translations, larger values longer ones."
+)
+BATCH_TOKENS = typer.Option(
+    2000, "--batch-tokens", min=1, help="Source tokens translated at once; less takes less memory."
+)
+
+
+def translate(
+    run: Path = RUN,
+    input: Path | None = typer.Option(None, "--input", help="Text to translate, not stdin."),
+    output: Path | None = typer.Option(None, "--output", help="Where to write, not stdout."),
+    beam: int = BEAM,
+    length_penalty: float = LENGTH_PENALTY,
+    nbest: int = typer.Option(
+        1, "--nbest", help="With N > 1: N lines `number ||| translation ||| score` a sentence."
+    ),
+    batch_tokens: int = BATCH_TOKENS,
+    read_ahead: int = typer.Option(
+        4000, "--read-ahead", min=1, help="Lines read before the first is translated."
+    ),
+    json: bool = typer.Option(False, "--json", help="Write one JSON object a sentence."),
+    quiet: bool = QUIET,
+) -> None:
+    """Translate text, one sentence a line, into exactly as many lines."""
+    from headcount.files import decoded_lines, read_lines
+    from headcount.model.decoding import Search
+    from headcount.run import load_run
+    from headcount.training.distribution import default_device
+    from headcount.translation import translate_stream
+
+    search = Search(beam=beam, nbest=nbest, length_penalty=length_penalty)
+    lines = read_lines(input) if input else decoded_lines(sys.stdin.buffer, "standard input")
+    with progress_bar(quiet) as progress:
+        total = sum(1 for _ in read_lines(input)) if input and not quiet else None
+        loaded = load_run(run, default_device())
+        task = progress.add_task("Translating", total=total)
+        stream = translate_stream(
+            loaded,
+            lines,
+            search,
+            batch_tokens=batch_tokens,
+            read_ahead=read_ahead,
+            report=lambda sentences: progress.advance(task, sentences),
+        )
+        with _writer(output) as handle:
+            for line in _formatted(stream, nbest, json):
+                handle.write(line + "\n")
+
+
+@contextmanager
+def _writer(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that is there only when it is whole."""
+    from headcount.files import atomic_path
+
+    if path is None:
+        sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    with atomic_path(path) as partial, open(partial, "w", encoding="utf-8", newline="\n") as handle:
+        yield handle
+
+
+def _formatted(stream: Iterable[list[Translation]], nbest: int, json: bool) -> Iterator[str]:
+    """The lines to write for each sentence."""
+    for number, translations in enumerate(stream):
+        if json:
+            best = [{"text": t.text, "score": t.score} for t in translations]
+            yield json_format.dumps({"line": number, "translations": best}, ensure_ascii=False)
+        elif nbest == 1:
+            yield translations[0].text
+        else:
+            for translation in translations:
+                yield f"{number} ||| {translation.text} ||| {translation.score:.6f}"
