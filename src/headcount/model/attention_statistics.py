@@ -37,13 +37,13 @@ def offset_counts(places: Tensor, queries: Tensor, reach: int = 5) -> tuple[Tens
     offset stays inside the sentence. Returns for each sentence hits `[batch, heads, offsets]` and
     possible `[batch, offsets]`.
     """
-    length = queries.shape[1]
-    position = torch.arange(length, device=places.device)
-    size = queries.sum(-1, keepdim=True)  # [batch, 1]
-    hits, possible = [], []
-    for offset in range(-reach, reach + 1):
-        target = position + offset  # [queries]
-        inside = queries & (target >= 0) & (target < size)  # [batch, queries]
-        hits.append(((places == target) & inside[:, None, :]).sum(-1))
-        possible.append(inside.sum(-1))
-    return torch.stack(hits, -1), torch.stack(possible, -1)
+    size = queries.sum(-1)  # [batch]
+    offsets = torch.arange(-reach, reach + 1, device=places.device)
+    possible = (size[:, None] - offsets.abs()).clamp(min=0)
+    inside = queries[:, None, :] & (places >= 0) & (places < size[:, None, None])
+    position = torch.arange(queries.shape[1], device=places.device)
+    # Slot 0 and the last one take what is no hit: one pass, whatever the number of offsets.
+    slots = (places - position + (reach + 1)).clamp_(0, 2 * reach + 2).masked_fill_(~inside, 0)
+    hits = slots.new_zeros((*places.shape[:2], 2 * reach + 3))
+    hits.scatter_add_(2, slots, slots.new_ones(()).expand_as(slots))
+    return hits[..., 1:-1], possible

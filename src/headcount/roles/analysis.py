@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,7 @@ from headcount.training.distribution import Workers, connect
 from headcount.translation import translate_tokens
 
 BATCH_TOKENS = 4000
+LEAST_OF_ALL = 30
 
 
 def name_roles(
@@ -70,7 +72,7 @@ def name_roles(
     conllu      parses of these sentences; without it, spaCy parses them
     reference   translations, for `dec` and `cross`; without them, the model's own
     relations   which relations; None for all that occur, an empty list for none
-    sentences   use the first so many only
+    sentences   use so many only, evenly spread over the data
     processes   for parsing; chosen by the number of sentences where it is not given
     seed        of the bootstrap
 
@@ -84,14 +86,28 @@ def name_roles(
         if "enc" not in sites or (relations is not None and not relations):
             relations = ()
         elif text.conllu is None:
-            text = text.parsed(run, processes, progress, workers)
-        analysis = _Analysis(run, text, sites, relations, criteria or Criteria(), workers)
+            text = _parsed(text, run, processes, progress, workers)
+        criteria = criteria or Criteria()
+        if relations is None and criteria.least is None:
+            criteria = replace(criteria, least=LEAST_OF_ALL)
+        analysis = _Analysis(run, text, sites, relations, criteria, workers)
         analysis.count(batch_tokens, progress)
         result = analysis.result(seed)
         if save and workers.leader:
             result.save(run.analysis, run.head_table())
         workers.wait()
         return result
+
+
+def _parsed(
+    text: Text, run: Run, processes: int | None, progress: Progress | None, workers: Workers
+) -> Text:
+    """The text with spaCy's parses; where there are several processes, the first one parses."""
+    language = run.config.data.source
+    if workers.leader:
+        text = text.parsed(run.analysis, language, processes, progress)
+    workers.wait()
+    return text if workers.leader else text.parsed(run.analysis, language, processes, None)
 
 
 class _Analysis:
@@ -146,7 +162,7 @@ class _Analysis:
                     self._count_batch(rows)
                     done += len(rows) * self.workers.world
                     if progress is not None:
-                        progress("Counting", done if total is None else min(done, total), total)
+                        progress("Counting", min(done, total), total)
         finally:
             model.train(was_training)
         for counts in self.counts.values():
@@ -155,7 +171,7 @@ class _Analysis:
 
     def _ready(self) -> Iterator[ReadySentence]:
         target = self.run.target_tokenizer
-        for place, (line, parse, reference) in enumerate(self.text.stream(), start=1):
+        for place, (line, parse, reference) in enumerate(self.text.rows(), start=1):
             tokens = None if reference is None else target.encode(reference)
             sentence = self.preparation.ready(line, parse, tokens, place)
             if sentence is not None:
@@ -241,7 +257,7 @@ class _Analysis:
     def _data(self, seed: int) -> dict[str, Any]:
         text = self.text
         return {
-            "source": str(text.lines if text.lines is not None else text.conllu),
+            "source": str(text),
             "parses": text.parser,
             "targets": str(text.references) if text.references is not None else "own translations",
             "frequencies": self.run.source_frequencies is not None,

@@ -20,7 +20,9 @@ class Criteria:
     margin          how far a syntactic head is above the positional baseline
     relative        the margin is a share of the baseline, not points
     rare_threshold  share of queries that a rare-words head sends to one of the two rarest tokens
-    rare_margin     and how far that is above chance: in a sentence of three tokens, chance is 2/3
+    rare_ratio      and how many times chance that is: in a sentence of three tokens, chance is 2/3
+    least           instances that a syntactic role needs; where it is not given, 1, and 30 when all
+                    relations are looked at: some of those have a handful of instances
     frequent        only sentences count with a token that is not among so many most frequent ones
     """
 
@@ -28,15 +30,16 @@ class Criteria:
     margin: float = syntactic.MARGIN
     relative: bool = False
     rare_threshold: float = rare_words.THRESHOLD
-    rare_margin: float = rare_words.MARGIN
+    rare_ratio: float = rare_words.RATIO
     frequent: int = rare_words.FREQUENT
+    least: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("threshold", "rare_threshold"):
             value = getattr(self, name)
             if not 0 < value <= 1:
                 raise UserError(f"A {name} of {value} is no share.", "Choose one up to 1.")
-        for name in ("margin", "rare_margin"):
+        for name in ("margin", "rare_ratio"):
             value = getattr(self, name)
             if not value >= 0:
                 raise UserError(f"A {name} of {value} is negative.", "Choose 0 or more.")

@@ -159,7 +159,7 @@ def name_rare_words(
     for report, (rarest, two_rarest) in zip(reports, shares, strict=True):
         report.rare = rarest, two_rarest
         share = two_rarest.value or 0.0
-        if share >= criteria.rare_threshold and share >= chance[1] + criteria.rare_margin:
+        if share >= criteria.rare_threshold and share >= chance[1] * criteria.rare_ratio:
             margin = minus(two_rarest, chance[1])
             report.roles.append(Role(RARE, RARE, two_rarest, chance[1], total, margin))
     return chance[0], chance[1]
@@ -227,7 +227,8 @@ def _add_roles(
     ):
         if accuracy.value is None or baseline is None:
             continue
-        if meets(accuracy.value, baseline, criteria.margin, criteria.relative):
+        enough = measured.instances >= (criteria.least or 1)
+        if enough and meets(accuracy.value, baseline, criteria.margin, criteria.relative):
             role = Role(SYNTACTIC, name, accuracy, baseline, measured.instances, margin)
             report.roles.append(role)
 

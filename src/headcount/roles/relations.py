@@ -63,7 +63,7 @@ ENDS = {
     "amod": ("noun", "adj.m."),
     "advmod": ("v", "adv.m."),
 }
-ALL = "all"
+ALL, NONE = "all", "none"
 
 
 class Direction(NamedTuple):
@@ -90,13 +90,14 @@ def arrow(relation: str, direction: Direction) -> str:
 
 
 def parse_relations(text: str) -> tuple[str, ...] | None:
-    """`nsubj,dobj` as canonical relations; None stands for `all`."""
+    """`nsubj,dobj` as canonical relations; None stands for `all`, an empty tuple for `none`."""
     names = [name.strip() for name in text.split(",") if name.strip()]
-    if names == [ALL]:
-        return None
-    if not names or ALL in names:
+    if names in ([ALL], [NONE]):
+        return None if names == [ALL] else ()
+    if not names or ALL in names or NONE in names:
         raise UserError(
-            f"'{text}' is not a list of relations.", "Write them as nsubj,obj,amod, or write all."
+            f"'{text}' is not a list of relations.",
+            "Write them as nsubj,obj,amod, or write all or none.",
         )
     return canonical_relations(names)
 

@@ -51,7 +51,7 @@ class SyntacticCounts:
         """
         if not len(arcs.row):
             return
-        places = word_attention(weights, member).argmax(-1)  # [batch, heads, words]
+        places = word_attention(weights, member).max(-1).indices  # [batch, heads, words]
         self.add_places(heads, places, arcs, groups)
 
     def add_places(self, heads: slice, places: Tensor, arcs: Arcs, groups: Tensor) -> None:

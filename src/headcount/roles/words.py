@@ -30,8 +30,8 @@ def word_attention(weights: Tensor, member: Tensor) -> Tensor:
     batch, heads, length, _ = weights.shape
     count = member.shape[-1]
     member = member.to(weights.dtype)
-    to_words = weights.reshape(batch, heads * length, length) @ member  # sum over the key's pieces
-    columns = to_words.view(batch, heads, length, count).transpose(-1, -2)
     mean = member / member.sum(1, keepdim=True).clamp(min=1)  # over the query's pieces
-    from_words = columns.reshape(batch, heads * count, length) @ mean
-    return from_words.view(batch, heads, count, count).transpose(-1, -2)
+    rows = weights.transpose(1, 2).reshape(batch, length, heads * length)
+    from_words = mean.transpose(1, 2) @ rows  # [batch, words, heads * length]
+    to_words = from_words.view(batch, count * heads, length) @ member  # sum over the key's pieces
+    return to_words.view(batch, count, heads, count).transpose(1, 2)
