@@ -5,6 +5,7 @@ Nothing in a run folder is a program: weights are safetensors, the rest is YAML 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -126,7 +127,13 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write safetensors as any other file is written: safetensors itself makes them private."""
     path.touch()
     mode = path.stat().st_mode
-    save_file(tensors, path)
+    try:
+        save_file(tensors, path)
+    except safetensors.SafetensorError as error:
+        # The library hides the system's error, such as a full disk, in its message.
+        if number := re.search(r"os error (\d+)", str(error)):
+            raise OSError(int(number[1]), str(error), str(path)) from error
+        raise
     path.chmod(mode)
 
 

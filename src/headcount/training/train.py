@@ -53,7 +53,8 @@ def train(
         if workers.leader:
             run.save()
         progress = trainer.run()
-        if trainer.average() or progress.stopped:
+        if progress.stopped != "interrupted":
+            trainer.average()
             run.model.eval()
             final = trainer.evaluate()
             observe({"kind": "final", "update": progress.update, **final})
