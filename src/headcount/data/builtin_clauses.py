@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from headcount.data import builtin_french as french
 from headcount.data.builtin_lexicon import (
+    ADJECTIVES,
     GIVING,
     INTRANSITIVE,
     MANNERS,
@@ -42,6 +43,7 @@ class Clauses:
     def __init__(self, choose: Chooser) -> None:
         self.choose = choose
         self.nouns = NounPhrases(choose)
+        self.used: set[str] = set()
 
     def clause(
         self,
@@ -78,16 +80,16 @@ class Clauses:
         self._add_circumstances(verb, predicate, kind, short)
         return verbal(subject, verb, predicate)
 
-    def verb(self, table: list[Verb], subject: NounPhrase | None) -> Verb:
-        """A verb that the subject can be the agent of."""
-        if subject is None:
-            return self.choose.zipf(table)
-        return self.choose.zipf([v for v in table if _agents(v) & subject.kinds])
+    def verb(self, table: list[Verb], subject: NounPhrase | None = None) -> Verb:
+        """A verb that the subject can be the agent of and that the sentence does not have yet."""
+        suited = [v for v in table if subject is None or _agents(v) & subject.kinds]
+        chosen = self.choose.zipf([v for v in suited if v.base not in self.used] or suited)
+        self.used.add(chosen.base)
+        return chosen
 
     def quality(self, subject: NounPhrase, tense: str, question: bool = False) -> Clause:
         """The subject is so: a copula and an adjective that agrees."""
-        adjective = self.nouns.adjective(subject.kinds)
-        assert adjective is not None, "every kind has more adjectives than a sentence can use"
+        adjective = self.nouns.adjective(subject.kinds) or ADJECTIVES[0]
         negated = self.choose.chance(0.15)
         often = subject.kinds & ALIVE and self.choose.chance(0.15)
         frequency = self.choose.zipf(FREQUENCIES[:2]) if often else None
@@ -165,12 +167,8 @@ class Clauses:
             predicate.english_after.append(Node(english, english, "ADV", "advmod"))
             predicate.french_after.insert(0, word)
             return
-        placeable = kind in ("none", "object") and not verb.state
-        if (
-            placeable
-            and "place" not in verb.objects
-            and self.choose.chance(0.12 if short else 0.26)
-        ):
+        event = kind in ("none", "object") and not verb.state and "place" not in verb.objects
+        if event and self.choose.chance(0.12 if short else 0.26):
             node, words = self.place()
             predicate.english_after.append(node)
             predicate.french_after += words
@@ -250,7 +248,7 @@ class Clauses:
             clause = verbal(gap, verb, predicate)
         else:
             verbs = [v for v in TRANSITIVE if v.objects & phrase.kinds and not v.preposition]
-            verb = self.choose.zipf(verbs)
+            verb = self.verb(verbs)
             if PERSON & _agents(verb) and self.choose.chance(0.4):
                 agent = self.nouns.pronoun()
             else:

@@ -64,15 +64,13 @@ class Grammar:
         return Clause(first.node, [*first.french, word, *second.french], first.tense)
 
     def adverbial(self) -> Clause:
-        """A clause with because, while, when or if; because may take up the subject again."""
+        """A clause with because, while, when or if."""
         kind = self.choose.weighted(because=0.5, when=0.2, if_=0.2, while_=0.1)
         if kind == "because":
             return self.because()
         if kind == "if_":
-            main, side = (
-                self.clauses.clause(tense="future", short=True),
-                self.clauses.clause("present", short=True),
-            )
+            main = self.clauses.clause("future", short=True)
+            side = self.clauses.clause("present", short=True)
         else:
             tense = "present" if kind == "while_" else self.choose.weighted(present=0.5, past=0.5)
             main = self.clauses.clause(tense, short=True, event=True)
@@ -92,7 +90,7 @@ class Grammar:
         return Clause(main.node, [*words, *side.french, ",", *main.french], main.tense)
 
     def because(self) -> Clause:
-        """ "The cats sleep because they are tired": a pronoun that agrees with the subject."""
+        """A pronoun that agrees with the subject: the cats sleep because they are tired."""
         subject = self.clauses.subject()
         main = self.clauses.clause(subject=subject, short=True)
         if subject.node.upos == "PRON":

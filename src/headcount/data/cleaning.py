@@ -103,7 +103,8 @@ def _has_letter(text: str) -> bool:
 
 def split_key(text: str) -> str:
     """What counts as the same sentence for the splits: case and punctuation do not."""
-    return _NOT_WORD.sub(" ", unicodedata.normalize("NFKC", text).casefold()).strip() or text
+    folded = (text if text.isascii() else unicodedata.normalize("NFKC", text)).casefold()
+    return _NOT_WORD.sub(" ", folded).strip() or text
 
 
 def hash64(text: str) -> int:
