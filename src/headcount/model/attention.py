@@ -113,12 +113,12 @@ class Attention(nn.Module):
         The fused kernel runs when nobody is looking; under a recording that asks for weights the
         same quantity is computed in the open.
         """
+        dropout = self.dropout if self.training else 0.0
         if self.tape.wants(self.site, "weights"):
             weights = self.weights(queries, keys, mask, causal)
-            outputs = weights @ values
+            outputs = F.dropout(weights, dropout) @ values
             self.tape.keep(self.site, self.layer, weights=weights)
         else:
-            dropout = self.dropout if self.training else 0.0
             outputs = F.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout
             )

@@ -31,14 +31,13 @@ def remove_heads(model: Transformer, closed: Iterable[Head]) -> Transformer:
         model.pad,
         layout,
         model.target_pad,
-    )
+    ).to(device=model.output_weight.device, dtype=model.output_weight.dtype)
     state = dict(model.state_dict())
     for (site, layer), attention in model.attentions().items():
         places = [i for i, h in enumerate(attention.heads) if Head(site, layer, h) not in gone]
         state.update(_cut(attention, _prefix(model, attention), places))
     smaller.load_state_dict(state)
-    dtype = model.output_weight.dtype
-    return smaller.to(device=model.output_weight.device, dtype=dtype).train(model.training)
+    return smaller.train(model.training)
 
 
 def fold_gates(model: Transformer, gates: Gates) -> None:

@@ -1,0 +1,51 @@
+"""Embeddings: scaled rows of a table plus sinusoidal positions, as many as are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from headcount.model.embedding import sinusoids
+from headcount.model.transformer import Transformer
+
+Maker = Callable[..., Transformer]
+
+
+def test_sinusoids_are_vaswanis() -> None:
+    """`sin(pos / 10000^(2i / d))`, and the cosine of the same angle; sines first here."""
+    width, table = 8, sinusoids(50, 8)
+    for position in (0, 1, 7, 49):
+        for i in range(width // 2):
+            angle = position / 10000 ** (2 * i / width)
+            assert float(table[position, i]) == pytest.approx(math.sin(angle), abs=1e-5)
+            assert float(table[position, width // 2 + i]) == pytest.approx(
+                math.cos(angle), abs=1e-5
+            )
+
+
+@pytest.mark.parametrize(("scaled", "factor"), [(True, 12**0.5), (False, 1.0)])
+@torch.no_grad()
+def test_rows_plus_positions(make_model: Maker, scaled: bool, factor: float) -> None:
+    embedding = make_model(embedding_scale=scaled).source_embedding
+    tokens = torch.tensor([[5, 6, 5]])
+    expected = embedding.table.weight[tokens] * factor + sinusoids(10, 12)[4:7]
+    torch.testing.assert_close(
+        embedding(tokens, first=4), expected.to(torch.float64), rtol=1e-6, atol=1e-6
+    )
+
+
+@torch.no_grad()
+def test_positions_grow_with_the_sentence(make_model: Maker) -> None:
+    embedding = make_model(max_positions=1000).source_embedding
+    before = len(embedding.positions)
+    tokens = torch.randint(4, 19, (1, before + 40))
+    whole = embedding(tokens)
+    assert len(embedding.positions) >= before + 40
+    torch.testing.assert_close(embedding(tokens[:, -3:], first=before + 37), whole[:, -3:])
+
+
+def test_positions_are_not_weights(make_model: Maker) -> None:
+    assert not any("positions" in name for name in make_model().state_dict())
