@@ -1,0 +1,150 @@
+"""`headcount prune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+
+if TYPE_CHECKING:
+    from headcount.run import Run
+
+TRAIN = typer.Option(..., "--train", help="A corpus folder of the run's languages.")
+SITES = typer.Option("enc", "--sites", help="Where heads are pruned: enc, dec, cross or several.")
+TRAIN_ONLY = typer.Option(
+    None,
+    "--train-only",
+    help="Which weights may change: encoder, decoder, both or gates (none). Default: the side"
+    " whose heads are pruned.",
+)
+UPDATES = typer.Option(None, "--updates", help="At most this many updates in all.")
+FINETUNE = typer.Option(
+    None, "--finetune", help="The last of them, with heads held fixed. Default: a third."
+)
+
+
+def prune(
+    run: Path = typer.Argument(..., help="The run to prune; it is only read."),
+    train: Path = TRAIN,
+    out: Path = typer.Option(..., "--out", help="The run folder to write."),
+    penalty: float | None = typer.Option(
+        None, "--penalty", help="Learn gates and pay this for each open head (Hard Concrete)."
+    ),
+    keep: int | None = typer.Option(None, "--keep", help="Keep exactly this many heads."),
+    by: str | None = typer.Option(
+        None,
+        "--by",
+        help="With --keep: lrp, confidence, ablation, gradient or random decide. Else it is"
+        " learned which heads to keep.",
+    ),
+    even: bool = typer.Option(
+        False, "--even", help="With --keep: the same number of heads in each layer."
+    ),
+    sites: str = SITES,
+    train_only: str | None = TRAIN_ONLY,
+    from_scratch: bool = typer.Option(
+        False, "--from-scratch", help="Begin with random weights instead of the run's."
+    ),
+    updates: int | None = UPDATES,
+    finetune: int | None = FINETUNE,
+    no_finetune: bool = typer.Option(
+        False, "--no-finetune", help="With --by: mask and remove, no training."
+    ),
+    steps: int = typer.Option(4, "--steps", help="With --by: in how many steps heads go."),
+    learning_rate: float = typer.Option(5e-4, "--learning-rate", help="Of the weights."),
+    gate_learning_rate: float | None = typer.Option(
+        None, "--gate-learning-rate", help="Of the gates. Default: 0.05, with --keep 0.1."
+    ),
+    warmup: int | None = typer.Option(
+        None, "--warmup", help="Updates until the penalty has its full weight."
+    ),
+    batch_tokens: int | None = typer.Option(
+        None, "--batch-tokens", help="Source tokens an update. Default: as the run was trained."
+    ),
+    minutes: float | None = typer.Option(None, "--minutes", help="Stop training after this time."),
+    seed: int = typer.Option(1, "--seed", help="Of noise, batches and random scores."),
+    resume: bool = typer.Option(False, "--resume", help="Go on where an earlier call stopped."),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
+    from headcount.heads import parse_sites
+    from headcount.pruning.prune import prune as prune_run
+    from headcount.pruning.record import read_record
+    from headcount.pruning.settings import make_settings, parse_parts
+    from headcount.run import load_config
+    from headcount.training.display import live_display
+
+    settings = make_settings(
+        penalty=penalty,
+        keep=keep,
+        by=by,
+        even=even,
+        sites=parse_sites(sites),
+        train_only=parse_parts(train_only),
+        from_scratch=from_scratch,
+        updates=0 if no_finetune else updates,
+        finetune=finetune,
+        steps=steps,
+        learning_rate=learning_rate,
+        gate_learning_rate=gate_learning_rate,
+        warmup=warmup,
+        batch_tokens=batch_tokens,
+        minutes=minutes,
+        seed=seed,
+    )
+    config = load_config(run)
+    training = settings.resolved(config).training(config.training)
+    with live_display(training, remarks, quiet) as observe:
+        pruned = prune_run(
+            run,
+            train,
+            out,
+            settings,
+            resume=resume,
+            report=StageReporter(quiet),
+            observe=observe,
+        )
+    record = read_record(out)
+    if json:
+        print_json({"run": str(out), **record})
+        return
+    if record["decided"]["undecided"] and not quiet:
+        remarks.print(_undecided(record), soft_wrap=True)
+    results.print(_summary(pruned, record), soft_wrap=True)
+
+
+def _undecided(record: dict[str, Any]) -> str:
+    """A warning that names the gates that training has left between open and closed."""
+    decided = record["decided"]
+    heads = ", ".join(decided["undecided"])
+    return (
+        f"Warning: these gates were neither open nor closed: {heads}. Making them binary took dev"
+        f" loss from {decided['gated']['dev_loss']:.4f} to {decided['binary']['dev_loss']:.4f}"
+        f"{_bleu(decided['gated'])} to{_bleu(decided['binary'])}. More --updates help."
+    )
+
+
+def _bleu(scores: dict[str, float]) -> str:
+    return f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
+
+
+def _summary(run: Run, record: dict[str, Any]) -> str:
+    """What came of it, in a few lines."""
+    full = record["baseline"]["heads"]
+    counts = "  ".join(
+        f"{site} {sum(map(len, layers))} of {sum(map(len, full[site]))}"
+        f" ({' '.join(str(len(layer)) for layer in layers)})"
+        for site, layers in record["heads"].items()
+    )
+    lines = [f"{run.folder}: heads left (by layer): {counts}"]
+    for name in ("before", "after"):
+        if name in record:
+            loss = record[name]["dev_loss"]
+            lines.append(f"{name:6}  dev loss {loss:.4f}{_bleu(record[name])}")
+    before, after = record["baseline"]["parameters"], record["parameters"]
+    lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
+    return "\n".join(lines)

@@ -1,0 +1,183 @@
+"""`headcount bench`: runs side by side, in one process: speed, memory, size, and what was possible.
+
+Runs take turns in every round, in another order each time, so that whatever else the machine does
+hits all of them alike. The first round warms up and is not counted.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headcount.errors import UserError
+from headcount.heads import SITES
+from headcount.model.decoding import GREEDY, Search
+from headcount.pruning.arithmetic import encoder_products, translation_products
+from headcount.pruning.memory import peak_memory
+from headcount.pruning.record import count_parameters
+from headcount.run import WEIGHTS, Run, load_run
+from headcount.translation import translate_tokens
+
+Report = Callable[[str, int, int | None], None]
+
+LARGE = 64
+"""Sentences of a large batch."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds a sentence over the rounds: the median, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """From the seconds of each round."""
+        if len(seconds) == 1:
+            return cls(seconds[0], seconds[0], seconds[0])
+        low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        return cls(median, low, high)
+
+
+@dataclass(frozen=True)
+class Bench:
+    """What was found about one run.
+
+    `encode_removed` and `translate_removed` are the shares of the first run's multiply-adds that
+    this one does not need for the same sentences (greedy, the first run's translations): it can
+    be faster by a factor of `1 / (1 - share)` at most.
+    """
+
+    run: str
+    heads: dict[str, int]
+    parameters: int
+    file_bytes: int
+    peak_bytes: int
+    peak_bytes_above_idle: int
+    timings: dict[str, Timing]
+    encode_removed: float
+    translate_removed: float
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return asdict(self)
+
+
+def bench(
+    folders: Sequence[Path | str],
+    lines: Sequence[str],
+    *,
+    rounds: int = 7,
+    beam: int = 4,
+    singles: int = 20,
+    memory: bool = True,
+    device: torch.device | str = "cpu",
+    report: Report = lambda stage, done, total: None,
+) -> list[Bench]:
+    """Measure runs on the same lines; `singles` of them are also translated one at a time."""
+    if rounds < 1:
+        raise UserError(f"{rounds} rounds measure nothing.", "Ask for at least one.")
+    runs = [load_run(folder, device) for folder in folders]
+    sentences = [_encode(run, lines) for run in runs]
+    tasks = [
+        _tasks(run, tokens, beam, singles) for run, tokens in zip(runs, sentences, strict=True)
+    ]
+    timings = interleaved(tasks, rounds, report)
+    first, tokens = runs[0], sentences[0]
+    targets = [len(best[0].tokens) + 1 for best in translate_tokens(first, tokens, GREEDY)]
+    lengths = [len(sentence) + 1 for sentence in tokens]
+    full_encoder = encoder_products(first.model, lengths)
+    full = translation_products(first.model, lengths, targets)
+    found = []
+    for number, run in enumerate(runs):
+        peaks = (0, 0)
+        if memory:
+            report("Memory", number, len(runs))
+            peaks = peak_memory(run.folder, lines, beam)
+        found.append(
+            Bench(
+                str(run.folder),
+                {site: run.model.heads.count(site) for site in SITES},
+                count_parameters(run),
+                (run.folder / WEIGHTS).stat().st_size,
+                *peaks,
+                timings[number],
+                1 - encoder_products(run.model, lengths) / full_encoder,
+                1 - translation_products(run.model, lengths, targets) / full,
+            )
+        )
+    return found
+
+
+def interleaved(
+    tasks: Sequence[dict[str, Callable[[], int]]],
+    rounds: int,
+    report: Report = lambda stage, done, total: None,
+) -> list[dict[str, Timing]]:
+    """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
+    seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
+    for number in range(rounds + 1):
+        for name in tasks[0]:
+            for turn in range(len(tasks)):
+                contestant = (turn + number) % len(tasks)
+                began = time.perf_counter()
+                sentences = tasks[contestant][name]()
+                took = time.perf_counter() - began
+                if number:  # the first round warms up
+                    seconds[contestant][name].append(took / sentences)
+        report("Timing", number + 1, rounds + 1)
+    return [{name: Timing.of(each[name]) for name in each} for each in seconds]
+
+
+def _tasks(
+    run: Run, sentences: list[list[int]], beam: int, singles: int
+) -> dict[str, Callable[[], int]]:
+    """What is timed: encoding and translating, many at a time and one at a time."""
+    few = sentences[:singles]
+
+    def translate(chosen: list[list[int]], search: Search, one_by_one: bool) -> int:
+        batches = [[sentence] for sentence in chosen] if one_by_one else [chosen]
+        for batch in batches:
+            translate_tokens(run, batch, search)
+        return len(chosen)
+
+    search = Search(beam=beam)
+    return {
+        "encode, batch 1": lambda: _encode_batches(run, few, 1),
+        f"encode, batch {LARGE}": lambda: _encode_batches(run, sentences, LARGE),
+        "greedy, batch 1": lambda: translate(few, GREEDY, True),
+        f"greedy, batch {LARGE}": lambda: translate(sentences, GREEDY, False),
+        f"beam {beam}, batch 1": lambda: translate(few, search, True),
+        f"beam {beam}, batch {LARGE}": lambda: translate(sentences, search, False),
+    }
+
+
+@torch.inference_mode()
+def _encode_batches(run: Run, sentences: list[list[int]], size: int) -> int:
+    """Encode sentences of similar length together."""
+    device, pad, eos = run.model.output_weight.device, run.model.pad, run.source_tokenizer.eos
+    by_length = sorted(sentences, key=len)
+    for first in range(0, len(by_length), size):
+        rows = [[*tokens, eos] for tokens in by_length[first : first + size]]
+        longest = max(map(len, rows))
+        padded = [row + [pad] * (longest - len(row)) for row in rows]
+        run.model.encode(torch.tensor(padded, device=device))
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return len(sentences)
+
+
+def _encode(run: Run, lines: Sequence[str]) -> list[list[int]]:
+    most = run.config.model.max_positions - 1
+    tokens = [run.source_tokenizer.encode(line)[:most] for line in lines]
+    if not any(tokens):
+        raise UserError("There is nothing to translate.", "Give --src a file with sentences.")
+    return [sentence for sentence in tokens if sentence]

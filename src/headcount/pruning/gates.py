@@ -1,0 +1,112 @@
+"""Learned gates: one Hard Concrete variable a head, and a price for every open one (Sec. 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headcount.heads import Head
+from headcount.pruning.hard_concrete import HardConcrete
+from headcount.pruning.selection import Selection
+
+DECIDED = 0.5
+"""A gate that is neither 0 nor 1 with at least this probability is undecided."""
+
+
+class HardConcreteGates(Selection):
+    """Gates that are drawn once an update and pay `weight * sum of P(g != 0)`.
+
+    All begin at the logit `start`, nearly open, so that training goes on from the baseline. The
+    penalty rises to `weight` over the first `warmup` updates: at full price from the start, heads
+    would close before the loss has said anything about them. The choice has settled when no gate
+    is undecided and none has changed sides for `patience` updates.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[Head],
+        device: torch.device,
+        *,
+        weight: float,
+        warmup: int,
+        patience: int,
+        start: float,
+        distribution: HardConcrete | None = None,
+    ) -> None:
+        super().__init__(heads, device)
+        self.weight, self.warmup, self.patience = weight, warmup, patience
+        self.distribution = distribution or HardConcrete()
+        self.logits = nn.Parameter(torch.full((len(self.heads),), start, device=device))
+        self._update = 0
+        self._changed = 0  # the last update at which a gate changed sides
+        self._sides = self.sides()
+        self._noise = torch.full((len(self.heads),), 0.5, device=device)
+
+    def parameters(self) -> list[nn.Parameter]:
+        """The logits of the gates."""
+        return [self.logits]
+
+    def begin(self, update: int) -> None:
+        """Draw the noise of this update; "we resample gate values for each batch" (Sec. 6.1)."""
+        sides = self.sides()
+        if not torch.equal(sides, self._sides):
+            self._sides, self._changed = sides, update
+        self._update = update
+        # Drawn on the CPU, so that every kind of device sees the same gates.
+        self._noise = torch.rand(len(self.heads)).to(self.device)
+
+    def gates(self) -> Tensor:
+        """This update's sample."""
+        return self.distribution.sample(self.logits, self._noise)
+
+    def typical(self) -> Tensor:
+        """The gates without noise, in [0, 1]."""
+        return self.distribution.typical(self.logits.detach())
+
+    def is_open(self) -> Tensor:
+        """Where `P(g = 1) > P(g = 0)`."""
+        return self.distribution.is_open(self.logits.detach())
+
+    def penalty(self) -> Tensor:
+        """`lambda * L_C(phi)` (Sec. 6.1): a sum over heads, in closed form."""
+        rise = min(1.0, self._update / max(1, self.warmup))
+        return self.weight * rise * self.distribution.open_probability(self.logits).sum()
+
+    def sides(self) -> Tensor:
+        """Each gate's state: 1 open, -1 closed, 0 undecided."""
+        logits = self.logits.detach()
+        one = self.distribution.one_probability(logits) >= DECIDED
+        zero = self.distribution.zero_probability(logits) >= DECIDED
+        return one.int() - zero.int()
+
+    def undecided(self) -> list[Head]:
+        """Heads whose gate is most often neither 0 nor 1."""
+        return [h for h, side in zip(self.heads, self.sides(), strict=True) if side == 0]
+
+    def settled(self) -> bool:
+        """Whether nothing has happened for long after the warm-up."""
+        quiet = self._update - max(self._changed, self.warmup)
+        return quiet >= self.patience and bool((self._sides != 0).all())
+
+    def metrics(self) -> dict[str, float | list[float]]:
+        """Expected and actual number of open heads, undecided ones, each open probability."""
+        probabilities = self.distribution.open_probability(self.logits.detach())
+        return {
+            "expected_open": float(probabilities.sum()),
+            "open": int(self.is_open().sum()),
+            "undecided": int((self.sides() == 0).sum()),
+            "open_probability": [round(p, 4) for p in probabilities.tolist()],
+        }
+
+    def state(self) -> dict[str, Tensor]:
+        """Logits, and since when they have been quiet."""
+        quiet = torch.tensor([self._update, self._changed])
+        return super().state() | {"sides": self._sides.cpu(), "quiet": quiet}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave."""
+        super().load_state(state)
+        self._sides = state["sides"].to(self.device)
+        self._update, self._changed = state["quiet"].tolist()

@@ -1,0 +1,51 @@
+"""`headcount prune`: from a run to a smaller run."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from pathlib import Path
+
+from headcount.pruning.data import check_corpus
+from headcount.pruning.process import Pruning, close
+from headcount.pruning.record import new_record, open_record, read_record
+from headcount.pruning.settings import PruneSettings, budgets, check_heads
+from headcount.run import Run, load_run
+from headcount.training.distribution import Workers, connect
+from headcount.training.preparation import Report
+from headcount.training.train import Observer
+
+
+def prune(
+    baseline: Path | str,
+    train: Path | str,
+    out: Path | str,
+    settings: PruneSettings,
+    *,
+    resume: bool = False,
+    report: Report = lambda stage, done, total: None,
+    observe: Observer = lambda line: None,
+    workers: Workers | None = None,
+) -> Run:
+    """Prune the run `baseline` into the new run folder `out`, training on the corpus `train`.
+
+    The baseline is only read. `pruning.json` in the new run says what was done. An interrupted
+    call leaves a folder that the same call with `resume` goes on with; a finished one is returned
+    as it is. Under torchrun all workers share every update, unless `workers` says otherwise.
+    """
+    baseline, train, out = Path(baseline), Path(train), Path(out)
+    with connect() if workers is None else nullcontext(workers) as workers:
+        source = load_run(baseline, workers.device)
+        settings = settings.resolved(source.config)
+        check_heads(settings, source.model.heads, str(baseline))
+        budgets(settings, source.model.heads)
+        check_corpus(source, train)
+        if workers.leader:
+            open_record(out, new_record(source, train, settings), resume)
+        workers.wait()
+        record = read_record(out)
+        if "after" not in record:
+            Pruning(source, train, out, settings, record, report, observe, workers).run()
+        if workers.leader and not record["finished"]:
+            close(out)
+        workers.wait()
+        return load_run(out, workers.device)

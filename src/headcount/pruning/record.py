@@ -1,0 +1,93 @@
+"""`pruning.json`: how a run was pruned, from what, and what came of it.
+
+It is written when a pruning begins and again when it has ended. So an interrupted one is known for
+what it is, and `--resume` makes sure that it goes on with the same baseline and settings.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headcount.data.fetch import sha256_of
+from headcount.errors import UserError
+from headcount.files import read_json, require_file, write_json
+from headcount.pruning.settings import PruneSettings
+from headcount.run import WEIGHTS, Run
+
+PRUNING = "pruning.json"
+
+Record = dict[str, Any]
+
+
+def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
+    """What is known before the first update."""
+    return {
+        "finished": False,
+        "method": settings.method,
+        "settings": settings.model_dump(mode="json"),
+        "train": str(train),
+        "baseline": {
+            "run": str(baseline.folder),
+            "weights": sha256_of(require_file(baseline.folder / WEIGHTS)),
+            "heads": baseline.model.heads.to_json(),
+            "parameters": count_parameters(baseline),
+        },
+    }
+
+
+def write_record(folder: Path, record: Record) -> None:
+    """Keep a record in its folder."""
+    write_json(folder / PRUNING, record)
+
+
+def open_record(out: Path, record: Record, resume: bool) -> Record:
+    """The record of the folder: the given one where it is new, its own where it is resumed."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        if not resume:
+            what = "already exists" if out.is_dir() else "is a file"
+            raise UserError(
+                f"{out} {what}.", "Choose another --out, or add --resume to go on with a pruning."
+            )
+        before = read_record(out)
+        _check_same(before, record, out)
+        return before
+    write_record(out, record)
+    return record
+
+
+def read_record(folder: Path) -> Record:
+    """The record of a pruned run, finished or not."""
+    path = folder / PRUNING
+    if not path.is_file():
+        raise UserError(f"{folder} was not made by `headcount prune`.", "Choose another --out.")
+    record: Record = read_json(path)
+    return record
+
+
+def is_finished(folder: Path) -> bool:
+    """Whether a folder holds a pruning that has ended."""
+    return (folder / PRUNING).is_file() and bool(read_record(folder).get("finished"))
+
+
+def count_parameters(run: Run) -> int:
+    """Weights of the model, tied ones once."""
+    return sum(parameter.numel() for parameter in run.model.parameters())
+
+
+def _check_same(before: Record, now: Record, out: Path) -> None:
+    if before["baseline"]["weights"] != now["baseline"]["weights"]:
+        raise UserError(
+            f"{out} was begun from {before['baseline']['run']} with other weights than"
+            f" {now['baseline']['run']} has now.",
+            "Choose another --out.",
+        )
+    old, new = before["settings"], now["settings"]
+    changed = [name for name in new if old.get(name) != new[name]]
+    if changed:
+        name = changed[0]
+        raise UserError(
+            f"{out} was begun with --{name.replace('_', '-')} {old.get(name)},"
+            f" now it is {new[name]}.",
+            "Resume with the same settings, or choose another --out.",
+        )

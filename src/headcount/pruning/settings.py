@@ -1,0 +1,184 @@
+"""How to prune: every choice of `headcount prune`, typed and validated."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationError, model_validator
+
+from headcount.config import Config, Count, Positive, Section, TrainingConfig
+from headcount.errors import UserError
+from headcount.heads import SITE_NAMES, SITES, Head, HeadLayout
+
+Measure = Literal["lrp", "confidence", "ablation", "gradient", "random"]
+Site = Literal["enc", "dec", "cross"]
+Part = Literal["encoder", "decoder", "gates"]
+
+DEFAULT_UPDATES = 1500
+
+
+class PruneSettings(Section):
+    """One pruning. Exactly one of `penalty` and `keep` is given; `by` goes with `keep`."""
+
+    penalty: Annotated[float, Field(ge=0)] | None = None
+    keep: Count | None = None
+    by: Measure | None = None
+    even: bool = False
+    sites: tuple[Site, ...] = ("enc",)
+    train_only: tuple[Part, ...] | None = None
+    from_scratch: bool = False
+    seed: Count = 1
+    updates: Count | None = None
+    finetune: Count | None = None
+    steps: Positive = 4
+    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
+    gate_learning_rate: Annotated[float, Field(gt=0)] | None = None
+    start: float = 2.5
+    warmup: Count | None = None
+    patience: Positive = 200
+    batch_tokens: Positive | None = None
+    minutes: Annotated[float, Field(gt=0)] | None = None
+    dev_sentences: Positive = 1000
+    bleu_sentences: Count = 500
+
+    @model_validator(mode="after")
+    def _one_method(self) -> PruneSettings:
+        if (self.penalty is None) == (self.keep is None):
+            raise ValueError("give either a penalty or a number of heads to keep")
+        if self.by is not None and self.keep is None:
+            raise ValueError("a score needs a number of heads to keep")
+        if self.even and self.keep is None:
+            raise ValueError("even layers need a number of heads to keep")
+        if self.from_scratch and self.by is not None:
+            raise ValueError("from scratch there are no scores to prune by")
+        if self.updates == 0 and self.by is None:
+            raise ValueError("gates are learned: only pruning by a score works without training")
+        if not self.sites:
+            raise ValueError("name at least one site")
+        if self.updates is not None and (self.finetune or 0) > self.updates:
+            raise ValueError("fine-tuning cannot have more updates than there are in all")
+        return self
+
+    @property
+    def method(self) -> str:
+        """How heads are chosen, in a word."""
+        if self.penalty is not None:
+            return "hard concrete"
+        return "exact number" if self.by is None else self.by
+
+    def resolved(self, baseline: Config) -> PruneSettings:
+        """The same settings with every default filled in."""
+        training = baseline.training
+        updates = self.updates
+        if updates is None:
+            updates = training.updates if self.from_scratch else DEFAULT_UPDATES
+        finetune = self.finetune
+        if finetune is None:
+            finetune = updates // 3
+        warmup = self.warmup
+        if warmup is None:
+            # Heads of a random model need time before it shows which of them are worth something.
+            warmup = updates // 4 if self.from_scratch else min(100, updates // 4)
+        filled = {
+            "sites": tuple(site for site in SITES if site in self.sites),
+            "train_only": self.train_only or self._default_parts(),
+            "updates": updates,
+            "finetune": min(finetune, updates),
+            "warmup": warmup,
+            "gate_learning_rate": self.gate_learning_rate or (0.05 if self.keep is None else 0.1),
+            "batch_tokens": self.batch_tokens or training.batch_tokens,
+        }
+        return PruneSettings(**(self.model_dump() | filled))
+
+    def _default_parts(self) -> tuple[Part, ...]:
+        """The side whose heads are pruned (Sec. 6.2: what they do must not move to the other)."""
+        if self.from_scratch or ("enc" in self.sites and len(self.sites) > 1):
+            return ("encoder", "decoder")
+        return ("encoder",) if "enc" in self.sites else ("decoder",)
+
+    def training(self, baseline: TrainingConfig) -> TrainingConfig:
+        """How the loop runs; `self` must be resolved."""
+        updates = max(1, self.updates or 0)
+        tokens = self.batch_tokens or baseline.batch_tokens
+        return baseline.model_copy(
+            update={
+                "seed": self.seed,
+                "updates": updates,
+                "batch_tokens": tokens,
+                "device_tokens": min(tokens, baseline.device_tokens),
+                "log_every": max(1, min(20, updates // 10)),
+                "evaluate_every": max(1, updates // 5),
+                "save_every": max(1, min(1000, updates // 10)),
+                "keep_checkpoints": 2,
+                "average_checkpoints": 0,
+                "patience": 0,
+                "minutes": self.minutes,
+                "dev_sentences": self.dev_sentences,
+                "bleu_sentences": self.bleu_sentences,
+                "watch_heads": False,
+            }
+        )
+
+
+def make_settings(**given: Any) -> PruneSettings:
+    """Settings from what a person typed; the first problem becomes one readable line."""
+    try:
+        return PruneSettings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else "prune"
+        value = "" if not first["loc"] else f" {first['input']}"
+        reason = first["msg"].removeprefix("Value error, ")
+        raise UserError(f"{name}{value}: {reason}.", "See `headcount prune --help`.") from error
+
+
+def parse_parts(text: str | None) -> tuple[str, ...] | None:
+    """`encoder,decoder` as parts of the model that train; `gates` alone: none of the weights."""
+    if text is None:
+        return None
+    return tuple(name.strip() for name in text.split(",") if name.strip()) or ("gates",)
+
+
+def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> list[Head]:
+    """The heads to choose among, where the model has what the settings ask for."""
+    for site in settings.sites:
+        if not layout.count(site):
+            raise UserError(
+                f"{where} has no head at site {site} ({SITE_NAMES[site]}).",
+                "Leave that site out of --sites.",
+            )
+    heads = layout.heads(settings.sites)
+    if settings.keep is not None and settings.keep > len(heads):
+        raise UserError(
+            f"--keep {settings.keep}: {where} has only {len(heads)} heads at"
+            f" {','.join(settings.sites)}.",
+            f"Keep at most {len(heads)}.",
+        )
+    return heads
+
+
+def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]], list[int]]:
+    """Groups of places in `layout.heads(sites)`, and how many heads of each group stay.
+
+    One group of all heads, or with `even` each layer of each site, all with the same number.
+    """
+    keep = settings.keep or 0
+    heads = layout.heads(settings.sites)
+    if not settings.even:
+        return [list(range(len(heads)))], [keep]
+    layers = [(site, i) for site in settings.sites for i in range(len(layout.layers[site]))]
+    groups = [[p for p, h in enumerate(heads) if (h.site, h.layer) == place] for place in layers]
+    each, rest = divmod(keep, len(layers))
+    if rest:
+        raise UserError(
+            f"--keep {keep} --even: {keep} heads are not the same number in each of"
+            f" {len(layers)} layers.",
+            f"Keep {each * len(layers)} or {(each + 1) * len(layers)}.",
+        )
+    short = [place for place, group in zip(layers, groups, strict=True) if len(group) < each]
+    if short:
+        raise UserError(
+            f"--keep {keep} --even: layer {short[0][0]}.{short[0][1]} has fewer than {each} heads.",
+            "Keep fewer, or leave --even out.",
+        )
+    return groups, [each] * len(layers)

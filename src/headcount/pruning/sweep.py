@@ -1,0 +1,236 @@
+"""`headcount prune-sweep`: many prunings of one baseline, and one table of what came of them.
+
+Every pruning has a folder of its own and is finished or not on disk, so that a sweep can be
+killed at any moment and goes on without repeating anything. Prunings share nothing and can run
+in several processes, or on the ranks that torchrun gives.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from headcount.data.corpora import load_corpus
+from headcount.errors import UserError
+from headcount.files import read_json, write_json, write_text
+from headcount.pruning.bench import interleaved
+from headcount.pruning.data import check_corpus
+from headcount.pruning.prune import prune
+from headcount.pruning.record import Record, count_parameters, is_finished, read_record
+from headcount.pruning.settings import PruneSettings, budgets, check_heads, make_settings
+from headcount.run import Run, load_run
+from headcount.scoring import read_pair, score
+from headcount.training.distribution import Workers, default_device
+from headcount.translation import translate_lines
+
+SCORES = "scores.json"
+BASELINE = "baseline.json"
+LEARNED = "learned"
+TIMED_LINES = 100
+TIMED_ROUNDS = 3
+
+Report = Callable[[str, int, int | None], None]
+Row = dict[str, Any]
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    """Reports nothing; unlike a lambda it can be sent to another process."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One pruning of a sweep."""
+
+    name: str
+    settings: PruneSettings
+
+
+def sweep_items(
+    penalties: Iterable[float],
+    keeps: Iterable[int],
+    by: Iterable[str] = (LEARNED,),
+    seeds: int = 1,
+    **common: Any,
+) -> list[Item]:
+    """Every penalty, and every number of heads with every way to choose them, with every seed.
+
+    `common` are settings that all share.
+    """
+    first = int(common.pop("seed", 1))
+    choices: list[tuple[str, dict[str, Any]]] = [
+        (f"penalty-{penalty:g}", {"penalty": penalty}) for penalty in penalties
+    ]
+    even = common.pop("even", False)
+    for measure in by:
+        score_by = None if measure == LEARNED else measure
+        choices += [
+            (f"keep-{keep}-{measure}", {"keep": keep, "by": score_by, "even": even})
+            for keep in keeps
+        ]
+    if not choices:
+        raise UserError("There is nothing to sweep over.", "Give --penalties or --keep.")
+    return [
+        Item(f"{name}-seed{seed}", make_settings(**common, **choice, seed=seed))
+        for name, choice in choices
+        for seed in range(first, first + seeds)
+    ]
+
+
+def sweep(
+    baseline: Path | str,
+    train: Path | str,
+    out: Path | str,
+    items: Sequence[Item],
+    *,
+    jobs: int = 1,
+    report: Report = _silent,
+) -> list[Row]:
+    """Make all prunings that are not finished yet, and the table of all, the baseline first.
+
+    Under torchrun every rank makes its share (the folder must be one that all ranks see) and the
+    first one waits for the others and makes the table; else `jobs` processes share the work.
+    """
+    baseline, train, out = Path(baseline), Path(train), Path(out)
+    source = load_run(baseline)
+    for item in items:
+        resolved = item.settings.resolved(source.config)
+        check_heads(resolved, source.model.heads, str(baseline))
+        budgets(resolved, source.model.heads)
+    check_corpus(source, train)
+    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    mine = list(items)[rank::world]
+    if jobs <= 1:
+        for item in mine:
+            make_item(baseline, train, out, item, report)
+    else:
+        _make_in_processes(baseline, train, out, mine, jobs, report)
+    if rank:
+        return []
+    while not all(_is_scored(out / item.name) for item in items):
+        time.sleep(1)
+    return _table(source, train, out, items)
+
+
+def make_item(baseline: Path, train: Path, out: Path, item: Item, report: Report = _silent) -> None:
+    """One pruning and its scores on the test set, as far as they are not there yet."""
+    folder = out / item.name
+    if not is_finished(folder):
+        prune(
+            baseline,
+            train,
+            folder,
+            item.settings,
+            resume=folder.exists(),
+            workers=Workers(device=default_device()),
+            observe=lambda line: report(f"Pruning {item.name}", line["update"], None),
+        )
+    if not _is_scored(folder):
+        scores = score_on_test_set(load_run(folder, default_device()), train)
+        write_json(folder / SCORES, scores)
+    report(f"Pruning {item.name}", 1, 1)
+
+
+def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
+    """BLEU with its interval and chrF on the corpus's test set."""
+    scores = score(run, *_test_set(run, train))
+    bleu, chrf = scores.bleu, scores.chrf
+    return {"bleu": bleu.value, "bleu_interval": bleu.interval, "chrf": chrf.value}
+
+
+def _make_in_processes(
+    baseline: Path, train: Path, out: Path, items: Sequence[Item], jobs: int, report: Report
+) -> None:
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
+    with pool:
+        futures = [pool.submit(make_item, baseline, train, out, item) for item in items]
+        try:
+            for done, future in enumerate(as_completed(futures), start=1):
+                future.result()
+                report("Pruning", done, len(items))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[Row]:
+    """One row a model: heads, quality, size and speed; kept as `sweep.json` and `sweep.csv`."""
+    records = [read_record(out / item.name) for item in items]
+    rows = [_baseline_row(source, train, out, records)]
+    for item, record in zip(items, records, strict=True):
+        row = {
+            "name": item.name,
+            "method": record["method"],
+            "penalty": record["settings"]["penalty"],
+            "seed": record["settings"]["seed"],
+            "updates": record["progress"]["update"],
+            "heads": record["heads"],
+            "dev_loss": record["after"]["dev_loss"],
+            "parameters": record["parameters"],
+        }
+        rows.append(row | read_json(out / item.name / SCORES))
+    runs = [source, *(load_run(out / item.name) for item in items)]
+    lines = _test_set(source, train)[0][:TIMED_LINES]
+    timings = interleaved([_translation(run, lines) for run in runs], TIMED_ROUNDS)
+    for row, timing in zip(rows, timings, strict=True):
+        row["seconds_per_sentence"] = timing["translate"].median
+    write_json(out / "sweep.json", rows)
+    _write_csv(out / "sweep.csv", rows)
+    return rows
+
+
+def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]) -> Row:
+    if not (out / BASELINE).exists():
+        write_json(out / BASELINE, score_on_test_set(source, train))
+    before = [record["before"]["dev_loss"] for record in records if "before" in record]
+    return {
+        "name": "baseline",
+        "method": "none",
+        "penalty": None,
+        "seed": None,
+        "updates": 0,
+        "heads": source.model.heads.to_json(),
+        "dev_loss": before[0] if before else None,
+        "parameters": count_parameters(source),
+        **read_json(out / BASELINE),
+    }
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """The same table, flat: heads by site, and by layer as `2 0 1`."""
+    flat = []
+    for row in rows:
+        heads: dict[str, int | str] = {}
+        for site, layers in row["heads"].items():
+            heads[f"heads_{site}"] = sum(map(len, layers))
+            heads[f"layers_{site}"] = " ".join(str(len(layer)) for layer in layers)
+        flat.append({k: v for k, v in row.items() if k != "heads"} | heads)
+    buffer = io.StringIO()
+    writer = csv.DictWriter(buffer, fieldnames=list(flat[0]))
+    writer.writeheader()
+    writer.writerows(flat)
+    write_text(path, buffer.getvalue())
+
+
+def _translation(run: Run, lines: Sequence[str]) -> dict[str, Callable[[], int]]:
+    return {"translate": lambda: len(translate_lines(run, lines))}
+
+
+def _test_set(run: Run, train: Path) -> tuple[list[str], list[str]]:
+    data = run.config.data
+    corpus = load_corpus(train, f"{data.source}-{data.target}", check=False)
+    return read_pair(corpus.path("test", "source"), corpus.path("test", "target"))
+
+
+def _is_scored(folder: Path) -> bool:
+    return (folder / SCORES).is_file()
