@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -155,7 +155,7 @@ def parse_config(given: Mapping[str, Any], where: str) -> Config:
     try:
         return Config.model_validate(given)
     except ValidationError as error:
-        raise _readable(error, where) from error
+        raise readable_error(error, where, Config) from error
 
 
 def _apply_override(given: dict[str, Any], override: str) -> None:
@@ -171,20 +171,33 @@ def _apply_override(given: dict[str, Any], override: str) -> None:
     place[name] = yaml.safe_load(value)
 
 
-def _readable(error: ValidationError, where: str) -> UserError:
+def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
     """One line for the first problem of a configuration, with the nearest known key."""
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
     key = ".".join(location)
     if first["type"] != "extra_forbidden":
-        return UserError(
-            f"{where}: {key or 'recipe'} = {first['input']!r}: {first['msg']}.",
-            "Change the value.",
-        )
-    section: Any = Config
-    for part in location[:-1]:
-        section = section.model_fields[part].annotation
-    known = list(section.model_fields)
+        reason = first["msg"].removeprefix("Value error, ")
+        value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+        return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
+    known = _known_keys(root, location[:-1])
     near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
     remedy = f"Did you mean '{near[0]}'?" if near else f"Known keys: {', '.join(known)}."
     return UserError(f"{where}: unknown key '{key}'.", remedy)
+
+
+def _known_keys(root: type[BaseModel], location: list[str]) -> list[str]:
+    """The keys of the section at a place of a configuration; list numbers are passed over."""
+    section = root
+    for part in location:
+        field = section.model_fields.get(part)
+        if field is not None:
+            section = next(iter(_sections(field.annotation)), section)
+    return list(section.model_fields)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that stand in a type such as `list[Section] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [found for inner in get_args(annotation) for found in _sections(inner)]

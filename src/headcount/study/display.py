@@ -1,0 +1,47 @@
+"""The plan of a study as people see it: what is done, what runs, how long still."""
+
+from __future__ import annotations
+
+import time
+
+from rich.console import Group, RenderableType
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from headcount.study.runner import Runner
+from headcount.study.stages import Book
+
+
+def plan_table(book: Book, chosen: list[str]) -> Table:
+    """Every stage with its state and an estimate of its time."""
+    table = Table(title="Plan", title_justify="left")
+    for title in ("stage", "kind", "state", "time"):
+        table.add_column(title, justify="right" if title == "time" else "left")
+    for name in chosen:
+        done = book.done(name)
+        seconds = book.stamp(name)["seconds"] if done else book.estimate(name)
+        shown = clock(seconds) if done else f"about {clock(seconds)}"
+        table.add_row(name, book.stages[name].kind, "done" if done else "to do", shown)
+    return table
+
+
+def live_view(runner: Runner) -> RenderableType:
+    """One line for what runs, and how much is behind us."""
+    done, total = len(runner.finished), len(runner.chosen)
+    lines: list[RenderableType] = [
+        ProgressBar(total=total, completed=done, width=60),
+        Text(f"{done} of {total} stages done, about {clock(runner.seconds_left())} left"),
+    ]
+    for running in runner.running:
+        spent = time.monotonic() - running.began
+        expected = runner.book.estimate(running.name)
+        lines.append(Text(f"  {running.name}: {clock(spent)} of about {clock(expected)}"))
+    return Group(*lines)
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,184 @@
+"""From a study's recipe to its stages, every one a command that a person could run by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from headcount.config import Config, load_recipe
+from headcount.study.models import Model, models_of
+from headcount.study.recipe import PairConfig, StudyConfig
+from headcount.study.stages import Stage
+
+HEADCOUNT = "headcount"
+
+# Rough costs on two CPU cores, in seconds a unit of work, where nothing has been timed yet.
+SECONDS_AN_UPDATE = 0.35
+SECONDS_A_RANKED_SENTENCE = 0.5
+SECONDS_A_ROLE_SENTENCE = 0.02
+SECONDS_A_TRANSLATION = 0.05
+
+
+def make_plan(study: StudyConfig, folder: Path) -> list[Stage]:
+    """All stages, needs before what needs them."""
+    stages: list[Stage] = []
+    for pair in study.pairs:
+        stages += _pair_stages(study, pair, folder)
+    scored = [stage for stage in stages if stage.kind in ("score", "rank", "roles")]
+    if study.bench:
+        stages.append(_bench_stage(study, folder, stages))
+        scored.append(stages[-1])
+    needs = tuple(stage.name for stage in scored)
+    command = ("headcount.study.publish", str(folder))
+    stages.append(Stage("report", "report", command, needs=needs, seconds=60))
+    return stages
+
+
+def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator[Stage]:
+    config = load_recipe(pair.recipe, pair.set)
+    corpus, data = _corpus(pair, config, folder)
+    yield from data
+    needs = tuple(stage.name for stage in data)
+    for model in models_of(study, pair):
+        run = folder / "runs" / model.id
+        if model.kind == "full":
+            made = _full_stage(pair, config, corpus, run, needs)
+        elif model.kind == "scratch":
+            made = _scratch_stage(pair, model, config, corpus, folder)
+        else:
+            made = _prune_stage(study, pair, model, corpus, folder)
+        yield made
+        yield from _analysis_stages(study, pair, model, corpus, folder, made)
+
+
+def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[Stage]]:
+    """Where a pair's text is, and the stage that fetches it where it is a known corpus."""
+    data = config.data
+    if data.folder is not None:
+        return data.folder, []
+    out = folder / "corpora" / pair.name
+    command = [HEADCOUNT, "data", str(data.corpus), "--out", str(out)]
+    command += ["--pair", f"{data.source}-{data.target}"]
+    command += ["--pairs", str(data.pairs)] if data.pairs else []
+    return out, [Stage(f"{pair.name}/data", "data", tuple(command), makes=(out,), seconds=20)]
+
+
+def _train_command(pair: PairConfig, corpus: Path, run: Path) -> tuple[str, ...]:
+    settings = (*pair.set, "data.corpus=null", f"data.folder={corpus}")
+    sets = [part for setting in settings for part in ("--set", setting)]
+    return (HEADCOUNT, "train", str(pair.recipe), "--out", str(run), *sets)
+
+
+def _full_stage(
+    pair: PairConfig, config: Config, corpus: Path, run: Path, needs: tuple[str, ...]
+) -> Stage:
+    name = f"{pair.name}/full"
+    if pair.run is not None:
+        command = ("headcount.study.adopt", str(pair.run), str(run))
+        reads = (pair.run / "model.safetensors", pair.run / "config.yaml")
+        return Stage(name, "adopt", command, (run,), needs, reads, seconds=2)
+    seconds = config.training.updates * SECONDS_AN_UPDATE
+    if config.training.minutes is not None:
+        seconds = min(seconds, 60 * config.training.minutes)
+    return Stage(
+        name, "train", _train_command(pair, corpus, run), (run,), needs, (pair.recipe,),
+        ("--resume",), seconds,
+    )  # fmt: skip
+
+
+def _scratch_stage(
+    pair: PairConfig, model: Model, config: Config, corpus: Path, folder: Path
+) -> Stage:
+    """The same heads in each layer, from random weights, trained as the full model was."""
+    run = folder / "runs" / model.id
+    heads = folder / "runs" / str(model.baseline)
+    command = (*_train_command(pair, corpus, run), "--heads-from", str(heads))
+    command += ("--set", f"training.seed={config.training.seed + model.seed - 1}")
+    seconds = config.training.updates * SECONDS_AN_UPDATE
+    if config.training.minutes is not None:
+        seconds = min(seconds, 60 * config.training.minutes)
+    return Stage(
+        f"{pair.name}/{_short(model, pair)}", "train", command, (run,),
+        (f"{pair.name}/{_short_id(str(model.baseline), pair)}",), (pair.recipe,), ("--resume",),
+        seconds,
+    )  # fmt: skip
+
+
+def _prune_stage(
+    study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path
+) -> Stage:
+    run = folder / "runs" / model.id
+    updates = study.pruning_of(pair).updates
+    command = [HEADCOUNT, "prune", str(folder / "runs" / str(model.baseline))]
+    command += ["--train", str(corpus), "--out", str(run), "--sites", ",".join(model.sites)]
+    command += ["--updates", str(updates), "--seed", str(model.seed)]
+    if model.penalty is not None:
+        command += ["--penalty", f"{model.penalty:g}"]
+    else:
+        command += ["--keep", str(model.keep)]
+        command += ["--by", str(model.method)] if model.method != "top_k" else []
+    needs = [f"{pair.name}/full"]
+    if model.method in ("lrp", "confidence", "ablation", "gradient"):
+        needs.append(f"{pair.name}/full/rank")
+    return Stage(
+        f"{pair.name}/{_short(model, pair)}", "prune", tuple(command), (run,), tuple(needs),
+        (), ("--resume",), updates * SECONDS_AN_UPDATE,
+    )  # fmt: skip
+
+
+def _analysis_stages(
+    study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path, made: Stage
+) -> Iterator[Stage]:
+    """Score every model; rank and name the heads of the full one and of learned prunings."""
+    run, analysis = folder / "runs" / model.id, study.analysis
+    config = load_recipe(pair.recipe, pair.set)
+    source = str(corpus / f"test.{config.data.source}")
+    target = str(corpus / f"test.{config.data.target}")
+    scores = folder / "scores" / f"{model.id}.json"
+    limit = str(analysis.score_sentences)
+    yield Stage(
+        f"{made.name}/score", "score",
+        ("headcount.study.score_model", str(run), str(corpus), str(scores), limit),
+        (scores,), (made.name,), (), (), analysis.score_sentences * SECONDS_A_TRANSLATION,
+    )  # fmt: skip
+    if model.method not in (None, "hard_concrete") or model.kind == "scratch":
+        return
+    sentences = analysis.rank_sentences
+    yield Stage(
+        f"{made.name}/rank", "rank",
+        (HEADCOUNT, "rank", str(run), "--src", source, "--ref", target, "--sites", analysis.sites,
+         "--sentences", str(sentences)),
+        (run / "analysis" / "ranking.json",), (made.name,), (), (),
+        sentences * SECONDS_A_RANKED_SENTENCE,
+    )  # fmt: skip
+    parses = ("--conllu", str(pair.conllu)) if pair.conllu else ("--src", source)
+    # After the ranking: both add columns to the same head table.
+    yield Stage(
+        f"{made.name}/roles", "roles",
+        (HEADCOUNT, "roles", str(run), *parses, "--sentences", str(analysis.role_sentences)),
+        (run / "analysis" / "roles.json",), (made.name, f"{made.name}/rank"),
+        (pair.conllu,) if pair.conllu else (), (),
+        analysis.role_sentences * SECONDS_A_ROLE_SENTENCE,
+    )  # fmt: skip
+
+
+def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage:
+    """Time the first pair's full model against its encoder prunings, in one process."""
+    pair = study.pairs[0]
+    models = [m for m in models_of(study, pair) if m.method in (None, "hard_concrete")]
+    chosen = [m for m in models if m.kind != "scratch"]
+    runs = [str(folder / "runs" / model.id) for model in chosen]
+    made = {stage.name for stage in stages}
+    needs = [f"{pair.name}/{_short(model, pair)}" for model in chosen]
+    assert made >= set(needs)
+    out = folder / "bench.json"
+    command = ("headcount.study.bench_models", str(out), *runs)
+    return Stage("bench", "bench", command, (out,), tuple(needs), seconds=60)
+
+
+def _short(model: Model, pair: PairConfig) -> str:
+    return _short_id(model.id, pair)
+
+
+def _short_id(model: str, pair: PairConfig) -> str:
+    return model.removeprefix(f"{pair.name}-")

@@ -1,0 +1,50 @@
+"""Score one model of a study: `python -m headcount.study.score_model RUN CORPUS OUT SENTENCES`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headcount.data.corpora import load_corpus
+from headcount.files import read_lines, write_json
+from headcount.run import load_run
+from headcount.scoring import RESAMPLES, score_lines
+from headcount.training.distribution import Workers
+from headcount.training.evaluation import dev_loss
+from headcount.training.preparation import prepare_training
+from headcount.translation import translate_lines
+
+
+def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> dict[str, Any]:
+    """Test BLEU and chrF with intervals, dev loss, parameters and seconds a sentence."""
+    run = load_run(run_folder)
+    corpus = load_corpus(corpus_folder, check=False)
+    sources, references = (
+        list(islice(read_lines(corpus.path("test", side)), sentences))
+        for side in ("source", "target")
+    )
+    began = time.perf_counter()
+    translations = translate_lines(run, sources)
+    seconds = time.perf_counter() - began
+    data = run.config.data.model_copy(update={"folder": corpus_folder, "corpus": None})
+    training = run.config.training.model_copy(update={"bleu_sentences": 0})
+    prepared = prepare_training(data, training, _silent, tokenizers=run_folder)
+    return {
+        **score_lines(translations, references, RESAMPLES).to_json(),
+        "dev_loss": dev_loss(run.model, prepared.dev, run.target_tokenizer, Workers()),
+        "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
+        "seconds_per_sentence": seconds / max(1, len(sources)),
+    }
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    """Progress that nobody looks at."""
+
+
+if __name__ == "__main__":
+    write_json(
+        Path(sys.argv[3]), score_model(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[4]))
+    )
