@@ -1,0 +1,122 @@
+"""What the model loses without a head: the yardstick for every other measure.
+
+Many heads are switched off in one pass, each in its own copy of the sentences, by gates that differ
+from row to row. What lies below the head's layer is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headcount.heads import Head
+from headcount.model.gating import gated
+from headcount.model.recording import record
+from headcount.model.transformer import Transformer
+
+PASS_TOKENS = 6000
+"""Positions of all copies together in one pass."""
+
+LOGIT_ROWS = 1000
+
+
+def ablation(
+    model: Transformer, source: Tensor, target_input: Tensor, labels: Tensor, heads: Sequence[Head]
+) -> Tensor:
+    """The rise of each sentence's loss without each head alone: `[batch, heads]`.
+
+    Tokens `[batch, source]`, `[batch, target]` twice; the loss is the cross-entropy summed over
+    target tokens, EOS counted. Negative where the model does better without the head.
+    """
+    layers = sorted({(head.site != "enc", head.layer) for head in heads})
+    rise = torch.zeros(len(source), len(heads), device=source.device, dtype=torch.float64)
+    with torch.no_grad():
+        with record(model, {"residual", "result"}, {"enc", "dec", "enc_out", "dec_out"}) as passed:
+            memory, mask = model.encode(source)
+            states = model.decode(target_input, memory, mask)
+        full = sentence_losses(model, states, labels)
+        for in_decoder, layer in layers:
+            places = [
+                i for i, h in enumerate(heads) if (h.site != "enc", h.layer) == (in_decoder, layer)
+            ]
+            positions = target_input.numel() + (0 if in_decoder else source.numel())
+            size = max(1, PASS_TOKENS // positions)
+            entering = passed["dec" if in_decoder else "enc", layer, "residual"]
+            for first in range(0, len(places), size):
+                chosen = places[first : first + size]
+                copies = _Copies(model, [heads[i] for i in chosen], len(source))
+                memories = copies.of(memory) if in_decoder else None
+                states = copies.states(entering, layer, target_input, memories, mask)
+                losses = sentence_losses(model, states, labels.repeat(len(chosen), 1))
+                rise[:, chosen] = (losses.view(len(chosen), -1) - full).T
+    return rise
+
+
+class _Copies:
+    """A copy of a batch for each of some heads, in which that head is off."""
+
+    def __init__(self, model: Transformer, heads: Sequence[Head], batch: int) -> None:
+        self.model, self.heads, self.batch = model, heads, batch
+        attentions = model.attentions()
+        self.gates: dict[tuple[str, int], Tensor] = {}
+        for number, head in enumerate(heads):
+            place = (head.site, head.layer)
+            attention = attentions[place]
+            if place not in self.gates:
+                self.gates[place] = self._open(attention.gate, len(attention.heads))
+            rows = slice(number * batch, (number + 1) * batch)
+            self.gates[place][rows, attention.heads.index(head.index)] = 0.0
+
+    def _open(self, gate: Tensor | None, heads: int) -> Tensor:
+        """The gates that the model has now, or ones, `[copies * batch, heads]`."""
+        device = self.model.output_weight.device
+        gate = torch.ones(heads, device=device) if gate is None else gate.detach()
+        if gate.dim() == 2:
+            return gate.repeat(len(self.heads), 1)
+        return gate.expand(len(self.heads) * self.batch, -1).clone()
+
+    def of(self, x: Tensor) -> Tensor:
+        """`[batch, ...]` to `[copies * batch, ...]`."""
+        return x.repeat(len(self.heads), *[1] * (x.dim() - 1))
+
+    def states(
+        self,
+        entering: Tensor,
+        layer: int,
+        target_input: Tensor,
+        memory: Tensor | None,
+        mask: Tensor | None,
+    ) -> Tensor:
+        """Decoder states of all copies from what enters the first layer with gates.
+
+        `memory` is None where that layer is the encoder's.
+        """
+        model = self.model
+        x = self.of(entering)
+        mask = None if mask is None else self.of(mask)
+        with gated(model, self.gates):
+            if memory is None:
+                for encoder_layer in model.encoder_layers()[layer:]:
+                    x = encoder_layer(x, mask)
+                return model.decode(self.of(target_input), model.encoder_norm(x), mask)
+            for decoder_layer in model.decoder_layers()[layer:]:
+                x = decoder_layer(x, memory, mask)
+            states: Tensor = model.decoder_norm(x)
+            return states
+
+
+def sentence_losses(model: Transformer, states: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy summed over the target tokens of each sentence, `[batch]`, float64."""
+    real = labels != model.target_pad
+    losses = [
+        F.cross_entropy(model.logits(part).float(), wanted, reduction="none")
+        for part, wanted in zip(
+            states[real].split(LOGIT_ROWS), labels[real].split(LOGIT_ROWS), strict=True
+        )
+    ]
+    total = torch.zeros(labels.shape, dtype=torch.float64, device=labels.device)
+    total[real] = torch.cat(losses).double()
+    return total.sum(1)

@@ -1,0 +1,50 @@
+"""How sure a head is of where it looks (Sec. 4).
+
+"The average of its maximum attention weight excluding the end of sentence symbol": EOS is no real
+token, and neither is START. In cross-attention the query that writes a token counts as that token,
+so that the one that writes EOS is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from headcount.model.attention_statistics import confidence_sums, largest_weights
+from headcount.model.recording import Recording
+from headcount.ranking.evidence import Place
+
+
+def confidence(
+    recording: Recording, source: Tensor, tokens: Sequence[int], places: Sequence[Place], eos: int
+) -> tuple[Tensor, Tensor]:
+    """Sums of largest weights over the query tokens of each sentence, and their number.
+
+    `source` `[batch, source]` ends in EOS and padding; `tokens` are the target tokens of each
+    sentence, without START and EOS. Returns `[batch, heads]` twice.
+    """
+    words = source != eos
+    lengths = (source == eos).int().argmax(1)  # the first EOS; padding comes after it
+    words &= torch.arange(source.shape[1], device=source.device) < lengths[:, None]
+    count = torch.tensor(list(tokens), device=source.device)[:, None]
+    sums, counts = [], []
+    for site, layer in places:
+        weights = recording[site, layer, "weights"]
+        queries, keys = words, words
+        if site != "enc":
+            queries = torch.arange(weights.shape[2] - 1, device=source.device) < count
+            weights = weights[:, :, 1:, 1:] if site == "dec" else weights[:, :, :-1]
+            keys = queries if site == "dec" else words
+        summed, number = confidence_sums(_largest(weights, keys), queries)
+        sums.append(summed)
+        counts.append(number[:, None].expand_as(summed))
+    return torch.cat(sums, 1), torch.cat(counts, 1)
+
+
+def _largest(weights: Tensor, keys: Tensor) -> Tensor:
+    """`[batch, heads, queries]`; zeros where a batch has no target tokens at all."""
+    if not weights.shape[2]:
+        return weights.new_zeros(weights.shape[:3])
+    return largest_weights(weights, keys)[0]

@@ -1,0 +1,209 @@
+"""The way of one chunk of starts down through the decoder and the encoder (App. A)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from torch import Tensor
+
+from headcount.ranking.audit import Audit
+from headcount.ranking.flows import Flows
+from headcount.ranking.options import LrpOptions
+from headcount.ranking.rules import Flow, Window
+from headcount.ranking.softmax import through_softmax
+
+
+class Descent:
+    """Messages of the starts `[first, last)` of the sentences that reach them.
+
+    The message is first one position a start, `[rows, starts, 1, width]`: position `first + i`
+    belongs to start i. Where it first spreads it becomes `[rows, last, starts, width]`.
+    """
+
+    def __init__(
+        self,
+        flows: Flows,
+        window: Window,
+        source: int,
+        options: LrpOptions,
+        heads: Mapping[tuple[str, int], Tensor],
+        audit: Audit,
+    ) -> None:
+        self.flows, self.rule, self.recording = flows, flows.rule, flows.recording
+        self.window, self.at, self.spread = window, window, False
+        self.everywhere = Window(window.rows, 0, window.last)
+        self.source = source
+        self.by_softmax = options.attention == "softmax"
+        self.neurons = options.normalise == "neurons"
+        self.heads, self.audit = heads, audit
+        self.memory: Tensor | None = None
+        self.station = "logit"
+
+    def run(self, starts: Tensor) -> None:
+        """Go down from messages `[batch, steps, width]` at the decoder's output."""
+        message = self.window(starts)  # [rows, starts, 1, width]
+        config = self.flows.model.config
+        message = self._arrive("dec_out", "dec_out", 0, message)
+        message = self._through(self.flows.norm("dec_out", 0), message)
+        for layer in reversed(range(config.decoder_layers)):
+            message = self._arrive(f"dec.{layer}", "dec_ff", layer, message)
+            message = self._feed_forward("dec_ff", layer, message)
+            message = self._block("cross", layer, message, self._cross_attention)
+            message = self._block("dec", layer, message, self._self_attention)
+        self._arrive("dec_in", "dec_in", 0, message)
+        if self.source and self.memory is not None:
+            self._encoder(self.memory)
+
+    def _encoder(self, message: Tensor) -> None:
+        self.at, self.spread = Window(self.window.rows, 0, self.source), True
+        message = self._arrive("enc_out", "enc_out", 0, message)
+        message = self._through(self.flows.norm("enc_out", 0), message)
+        for layer in reversed(range(self.flows.model.config.encoder_layers)):
+            message = self._arrive(f"enc.{layer}", "enc_ff", layer, message)
+            message = self._feed_forward("enc_ff", layer, message)
+            message = self._block("enc", layer, message, self._self_attention)
+        self._arrive("enc_in", "enc_in", 0, message)
+
+    def _block(
+        self,
+        part: str,
+        layer: int,
+        message: Tensor,
+        function: Callable[[str, int, Tensor], Tensor | None],
+    ) -> Tensor:
+        """A residual block: what its function gives back meets what went past it."""
+        norm = self.flows.norm(part, layer)
+        if not self.flows.pre_norm:
+            message = self._through(norm, message)
+        past, given = self.flows.add(part, layer)(message, self.at)
+        was_spread = self.spread
+        inside = function(part, layer, given)
+        if inside is None:
+            return past
+        if self.flows.pre_norm:
+            inside = self._through(norm, inside)
+        return inside.add_(past if self.spread == was_spread else self._spread(past, 1))
+
+    def _feed_forward(self, part: str, layer: int, message: Tensor) -> Tensor:
+        """The position-wise network; relevance passes through its activation function."""
+        before, after = (self.recording[part, layer, kind] for kind in ("hidden_in", "hidden"))
+
+        def network(part: str, layer: int, given: Tensor) -> Tensor:
+            hidden = self._through(self.flows.linear(part, layer, "contract"), given)
+            hidden = self.rule.activation(hidden, self.at(before), self.at(after))
+            return self._through(self.flows.linear(part, layer, "expand"), hidden)
+
+        return self._block(part, layer, message, network)
+
+    def _self_attention(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+        """Down to the heads, then to the positions that they look at."""
+        at_heads = self._heads(site, layer, given)
+        if at_heads is None:
+            return None
+        if not self.spread:
+            at_heads = self._spread(at_heads, 2)
+            self.at, self.spread = self.everywhere, True
+        names = ("queries", "keys", "values")
+        total: Tensor | None = None
+        for name, message in zip(
+            names, self._attend(site, layer, at_heads, self.at, self.at.last), strict=True
+        ):
+            if message is not None:
+                part = self._through(self.flows.linear(site, layer, name), _merge(message))
+                total = part if total is None else total.add_(part)
+        return total
+
+    def _cross_attention(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+        """Down to the heads, then to the source; queries get a share only through the softmax."""
+        at_heads = self._heads(site, layer, given)
+        if at_heads is None or not (self.source or self.by_softmax):
+            return None
+        if not self.spread:
+            at_heads = self._spread(at_heads, 2)
+        source = self.recording["enc_out", 0, "result"].shape[1]
+        queries, *rest = self._attend(site, layer, at_heads, self.everywhere, source)
+        below = Window(self.window.rows, 0, source)
+        for name, message in zip(("keys", "values"), rest, strict=True):
+            if message is not None:
+                flow = self.flows.linear(site, layer, name)
+                self._to_source(self._through(flow, _merge(message), below), below)
+        if queries is None:
+            return None
+        self.at, self.spread = self.everywhere, True
+        return self._through(self.flows.linear(site, layer, "queries"), _merge(queries))
+
+    def _to_source(self, message: Tensor, at: Window) -> None:
+        relevance = self.rule.relevance(message, at(self.recording["enc_out", 0, "result"]))
+        self.audit.add("to_source", self.station, relevance.sum())
+        self.memory = message if self.memory is None else self.memory.add_(message)
+
+    def _heads(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+        """Messages at head outputs, before gates: `[rows, heads, length, starts, head]`.
+
+        Their relevance is what the ranking is after. An attention without heads is its bias.
+        """
+        attention = self.flows.attentions[site, layer]
+        message = self._through(self.flows.linear(site, layer, "out"), given)
+        if not attention.heads:
+            return None
+        shape = (len(attention.heads), attention.head_width)
+        message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
+        relevance = self.rule.relevance(message, self.at.heads(self.flows.gated(site, layer)))
+        if self.neurons:
+            relevance = relevance.abs()
+        sums = relevance.sum((2, 4)) if self.spread else relevance.sum(4)[..., 0]
+        window = self.window  # sums: [rows, heads, starts]
+        self.heads[site, layer][: window.rows, window.first : window.last] = sums.transpose(1, 2)
+        gate = self.flows.gate(site, layer)
+        if gate is not None:
+            gate = gate[: window.rows] if gate.dim() == 2 else gate
+            message = self.rule.gate(message, gate[..., None, None, None])
+        return message
+
+    def _attend(
+        self, site: str, layer: int, message: Tensor, at: Window, keys: int
+    ) -> tuple[Tensor | None, Tensor | None, Tensor]:
+        """Messages at queries, keys and values from those at head outputs."""
+        if not self.by_softmax:
+            return None, None, self.flows.heads(site, layer)(message, at, keys)
+        names = ("weights", "queries", "keys", "values")
+        weights, queries, others, values = (self.recording[site, layer, name] for name in names)
+        return through_softmax(
+            self.rule,
+            message,
+            weights[: at.rows, :, : at.last, :keys],
+            queries[: at.rows, :, : at.last],
+            others[: at.rows, :, :keys],
+            values[: at.rows, :, :keys],
+        )
+
+    def _through(self, flow: Flow, message: Tensor, at: Window | None = None) -> Tensor:
+        """Down through one map; the audit notes what its bias takes."""
+        at = at or self.at
+        self.audit.add("bias", self.station, flow.taken(message, at))
+        return flow.down(message, at)
+
+    def _arrive(self, station: str, part: str, layer: int, message: Tensor) -> Tensor:
+        """Note what arrives at a station; the message itself goes on."""
+        activation = self.at(self.recording[part, layer, "result"])
+        self.audit.arrive(station, self.rule.relevance(message, activation))
+        self.station = station
+        return message
+
+    def _spread(self, message: Tensor, dim: int) -> Tensor:
+        """`[..., starts, 1, width]` to `[..., last, starts, width]` with start i at `first + i`.
+
+        `dim` is where positions are; nothing arrives at the others.
+        """
+        window = self.window
+        shape = list(message.shape)
+        shape[dim : dim + 2] = [window.last, shape[dim]]
+        result = message.new_zeros(shape)
+        own = result.narrow(dim, window.first, window.last - window.first)
+        own.diagonal(0, dim, dim + 1).copy_(message.select(dim + 1, 0).movedim(dim, -1))
+        return result
+
+
+def _merge(message: Tensor) -> Tensor:
+    """`[rows, heads, length, starts, head]` to `[rows, length, starts, heads * head]`."""
+    return message.permute(0, 2, 3, 1, 4).flatten(3)

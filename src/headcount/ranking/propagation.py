@@ -1,0 +1,155 @@
+"""Relevance from the top-1 logit of every generation step down to every head (App. A).
+
+One forward pass of a batch is recorded; then the relevance of many generation steps of many
+sentences goes down together, as messages `[batch, length, starts, width]` in batched matrix
+products. A start at step t concerns no later position, so starts go in chunks of neighbouring
+steps that are cut off behind their last one; and until the first self-attention below it, it
+concerns position t alone, so the top layer's messages are kept as one position a start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headcount.model.attention import Attention
+from headcount.model.layers import FeedForwardBlock
+from headcount.model.recording import Recording, record
+from headcount.model.transformer import Transformer
+from headcount.ranking.audit import Audit, stations
+from headcount.ranking.descent import Descent
+from headcount.ranking.flows import Flows
+from headcount.ranking.options import LrpOptions
+from headcount.ranking.rules import LinearMap, Window, make_rule
+
+KINDS = frozenset(
+    {"residual", "input", "memory", "values", "weights", "outputs", "hidden_in", "hidden"}
+    | {"output", "sum", "result"}
+)
+MEMORY = 32_000_000
+"""Bytes of one message. Larger ones bring no speed on a CPU, whose caches they leave."""
+
+
+@dataclass
+class Propagated:
+    """What a batch gave: relevance of heads at each step, and where the rest of it went.
+
+    `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have.
+    """
+
+    heads: dict[tuple[str, int], Tensor]
+    audit: Audit
+
+
+class Propagation:
+    """LRP of one model: what is computed once for all batches."""
+
+    def __init__(
+        self, model: Transformer, options: LrpOptions, memory: int = MEMORY, source: bool = True
+    ) -> None:
+        """`source` false: stop before the encoder, where nobody asks for its heads."""
+        self.model, self.options = model, options
+        self.memory, self.source = memory, source
+        self.rule = make_rule(options)
+        self.maps: dict[tuple[str, int, str], LinearMap] = {}
+        for (site, layer), attention in model.attentions().items():
+            self._add_attention(site, layer, attention)
+        for encoder_layer in model.encoder_layers():
+            self._add_feed_forward(encoder_layer.feed_forward)
+        for decoder_layer in model.decoder_layers():
+            self._add_feed_forward(decoder_layer.feed_forward)
+
+    def _add_attention(self, site: str, layer: int, attention: Attention) -> None:
+        names = ("queries", "keys", "values")
+        weights, biases = attention.in_weight.detach(), attention.in_bias.detach()
+        for name, weight, bias in zip(names, weights.chunk(3), biases.chunk(3), strict=True):
+            self.maps[site, layer, name] = LinearMap(weight, bias)
+        self.maps[site, layer, "out"] = LinearMap(
+            attention.out_weight.detach(), attention.out_bias.detach()
+        )
+
+    def _add_feed_forward(self, block: FeedForwardBlock) -> None:
+        for name, linear in (("expand", block.expand), ("contract", block.contract)):
+            self.maps[block.part, block.layer, name] = LinearMap(
+                linear.weight.detach(), linear.bias.detach()
+            )
+
+    @torch.no_grad()
+    def record(self, source: Tensor, prefix: Tensor) -> Recording:
+        """One forward pass: tokens `[batch, source]` and decoder inputs `[batch, steps]`."""
+        kinds = KINDS if self.options.attention == "constant" else KINDS | {"queries", "keys"}
+        with record(self.model, kinds) as recording:
+            memory, mask = self.model.encode(source)
+            self.model.decode(prefix, memory, mask)
+        return recording
+
+    @torch.no_grad()
+    def propagate(self, recording: Recording, steps: Sequence[int]) -> Propagated:
+        """Relevance of all heads for the first `steps[i]` positions of each sentence i.
+
+        Sentences must be in the order of falling numbers of steps.
+        """
+        if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
+            raise ValueError("sentences are not in the order of falling numbers of steps")
+        flows = Flows(self.model, self.rule, self.options, self.maps, recording)
+        audit = Audit(stations(self.model))
+        audit.steps = sum(steps)
+        starts = self._starts(recording, steps, audit)
+        heads = {
+            place: starts.new_zeros(len(steps), max(steps), len(attention.heads))
+            for place, attention in self.model.attentions().items()
+        }
+        source = recording["enc_out", 0, "result"].shape[1] if self.source else 0
+        config = self.model.config
+        position_size = max(config.ff_width, config.width) * starts.element_size()
+        for window in plan_starts(steps, position_size, source, self.memory):
+            descent = Descent(flows, window, source, self.options, heads, audit)
+            descent.run(starts)
+        return Propagated(heads, audit)
+
+    def _starts(self, recording: Recording, steps: Sequence[int], audit: Audit) -> Tensor:
+        """Messages at the decoder's output from the top-1 logit of every step.
+
+        `[batch, steps, width]`. Only the row of the output matrix that belongs to the top-1 token
+        takes part.
+        """
+        states = recording["dec_out", 0, "result"]
+        tokens = top_tokens(self.model, states, self.memory)
+        rows = self.model.output_weight[tokens]
+        bias = self.model.output_bias
+        biases = rows.new_zeros(tokens.shape) if bias is None else bias[tokens]
+        starts, taken = self.rule.start(states, rows, biases)
+        counts = torch.tensor(list(steps), device=states.device)[:, None]
+        real = torch.arange(states.shape[1], device=states.device) < counts  # [batch, steps]
+        audit.arrive("logit", real.to(starts))
+        audit.add("bias", "logit", (taken * real).sum())
+        return starts * real[..., None]
+
+
+def top_tokens(model: Transformer, states: Tensor, memory: int) -> Tensor:
+    """The most probable token of each state: `[..., width]` to `[...]`, a slice at a time."""
+    flat = states.flatten(0, -2)
+    rows = max(1, memory // (len(model.output_weight) * states.element_size()))
+    tops = [model.logits(part).argmax(-1) for part in flat.split(rows)]
+    return torch.cat(tops).view(states.shape[:-1])
+
+
+def plan_starts(steps: Sequence[int], position_size: int, source: int, memory: int) -> list[Window]:
+    """Chunks of starts: for each the sentences that reach it and its steps `[first, last)`.
+
+    `steps` falls; `position_size` are the bytes of one position of one start.
+    """
+    windows, first = [], 0
+    while first < steps[0]:
+        rows = sum(1 for count in steps if count > first)
+        last = first + 1
+        while last < steps[0] and (
+            rows * max(source, last + 1) * (last + 1 - first) * position_size <= memory
+        ):
+            last += 1
+        windows.append(Window(rows, first, last))
+        first = last
+    return windows

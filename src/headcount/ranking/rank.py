@@ -1,0 +1,185 @@
+"""`headcount.rank`: every measure of every head, from a run and sentences (Sec. 4)."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headcount.data.pairs import Progress
+from headcount.errors import UserError
+from headcount.files import write_json
+from headcount.heads import SITES, Head, HeadTable
+from headcount.model.decoding import Search
+from headcount.ranking.agreement import REPLICATES, Agreement, agreement
+from headcount.ranking.audit import AuditRow
+from headcount.ranking.bleu import bleu_losses
+from headcount.ranking.evidence import Evidence
+from headcount.ranking.measuring import MEASURES, ON_REFERENCE, Measured, MeasureSettings, measure
+from headcount.ranking.options import LrpOptions
+from headcount.ranking.sentences import Lines, load_sentences
+from headcount.run import Run, load_run
+from headcount.training.distribution import connect
+
+RANKING = "ranking.json"
+PREFIXES = ("own", "reference")
+
+
+class Ranking(HeadTable):
+    """The head table of one ranking, with what stands behind its columns.
+
+    In every column more means that the head matters more:
+
+    lrp            relevance, normalised over the heads of a layer
+    confidence     mean of the largest attention weight
+    ablation       rise of the loss, nats a target token, without the head
+    ablation_bleu  BLEU points lost without the head
+    gradient       mean |d loss / d gate|, nats a target token
+    random         random numbers: the floor for every comparison
+    """
+
+    def __init__(self, heads: Iterable[Head]) -> None:
+        super().__init__(heads)
+        self.about: dict[str, Any] = {}
+        self.evidence: dict[str, Evidence] = {}
+        self.audit: list[AuditRow] = []
+
+    def agreement(self, replicates: int = REPLICATES, seed: int = 1) -> list[Agreement]:
+        """Rank correlations between all columns, with intervals over sentences."""
+        fixed = {
+            name: torch.tensor([float(column[head]) for head in self.heads], dtype=torch.float64)
+            for name, column in self.columns.items()
+            if name not in self.evidence
+        }
+        return agreement(self.evidence, fixed, self.heads, replicates, seed)
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {**self.about, "audit": [asdict(row) for row in self.audit], "heads": self.rows()}
+
+    def save_to(self, run: Run) -> None:
+        """Add the columns to the run's head table and write `ranking.json` beside it.
+
+        Heads of sites that were not ranked keep what they had.
+        """
+        table = run.head_table()
+        ranked = set(self.heads)
+        for name, column in self.columns.items():
+            old = table.columns.get(name, {})
+            table.add(name, {h: v for h, v in old.items() if h not in ranked} | column)
+        table.save(run.analysis)
+        about = {key: value for key, value in self.to_json().items() if key != "heads"}
+        write_json(run.analysis / RANKING, about)
+
+
+def rank(
+    run: Run | Path | str,
+    source: Lines,
+    reference: Lines | None = None,
+    *,
+    by: Sequence[str] | None = None,
+    sites: Sequence[str] = SITES,
+    lrp: LrpOptions | None = None,
+    prefix: str = "own",
+    beam: int = 1,
+    bleu: bool = False,
+    sentences: int | None = None,
+    seed: int = 1,
+    save: bool = False,
+    progress: Progress | None = None,
+) -> Ranking:
+    """Rank the heads of a run on the given sentences.
+
+    source     a file with one sentence a line, or the sentences; `reference` likewise
+    by         measures, of `lrp`, `confidence`, `ablation`, `gradient`; the latter two need
+               references. Without it, all that the references allow
+    prefix     what the decoder reads for LRP and confidence: the model's `own` translation,
+               found with `beam`, or the `reference`
+    bleu       also BLEU lost without each head: one translation of all sentences a head
+    sentences  use so many only, evenly spread over the data
+    seed       of the `random` column
+    save       write the run's head table and `analysis/ranking.json`
+
+    Under torchrun every process comes to the same result and the first one writes it.
+    """
+    measures = _measures(by, reference is not None, bleu)
+    if prefix not in PREFIXES:
+        raise UserError(f"There is no prefix '{prefix}'.", f"Choose {' or '.join(PREFIXES)}.")
+    if prefix == "reference" and reference is None:
+        raise UserError("The prefix is to be the reference, but there is none.", "Give --ref.")
+    options = lrp or LrpOptions()
+    search = Search(beam=beam)
+    with connect() as workers:
+        run = run if isinstance(run, Run) else load_run(run, workers.device)
+        ready = load_sentences(run, source, reference, sentences)
+        settings = MeasureSettings(measures, tuple(sites), options, prefix, search)
+        report = progress if progress and workers.leader else _silent
+        measured = measure(run, ready, settings, workers, report)
+        ranking = _table(measured, seed)
+        if bleu:
+            lost = bleu_losses(run, ready, measured.heads, workers, report)
+            ranking.add("ablation_bleu", _column(measured.heads, lost))
+        ranking.about = {
+            "sentences": len(ready),
+            "skipped": ready.skipped,
+            "steps": measured.steps,
+            "unusable_steps": measured.unusable,
+            "prefix": prefix,
+            "beam": beam,
+            "seed": seed,
+            "lrp": asdict(options),
+        }
+        if save and workers.leader:
+            ranking.save_to(run)
+        workers.wait()
+        return ranking
+
+
+def random_scores(heads: Iterable[Head], seed: int) -> dict[Head, float]:
+    """A number in [0, 1) for each head: the same in a pruned model, or with fewer sites."""
+    scores = {}
+    for head in heads:
+        digest = hashlib.blake2b(f"{seed} {head}".encode(), digest_size=6).digest()
+        scores[head] = int.from_bytes(digest, "big") / 2**48
+    return scores
+
+
+def _table(measured: Measured, seed: int) -> Ranking:
+    ranking = Ranking(measured.heads)
+    ranking.evidence, ranking.audit = measured.evidence, measured.audit
+    for name, evidence in measured.evidence.items():
+        ranking.add(name, _column(measured.heads, evidence.values()))
+    ranking.add("random", random_scores(measured.heads, seed))
+    return ranking
+
+
+def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
+    """Heads of which a measure says nothing stay empty."""
+    pairs = zip(heads, values.tolist(), strict=True)
+    return {head: value for head, value in pairs if not math.isnan(value)}
+
+
+def _measures(by: Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
+    if by is None:
+        return tuple(name for name in MEASURES if referenced or name not in ON_REFERENCE)
+    unknown = [name for name in by if name not in MEASURES]
+    if unknown or not by:
+        raise UserError(
+            f"There is no measure '{','.join(unknown)}'.", f"Choose among {', '.join(MEASURES)}."
+        )
+    needing = [name for name in by if name in ON_REFERENCE] + ["--bleu"] * bleu
+    if needing and not referenced:
+        raise UserError(
+            f"{needing[0]} needs reference translations.", "Give them with --ref, or leave it out."
+        )
+    return tuple(name for name in MEASURES if name in by)
+
+
+def _silent(stage: str, done: int, total: int | None) -> None:
+    """Progress that nobody looks at."""

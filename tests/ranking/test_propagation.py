@@ -1,0 +1,217 @@
+"""Propagation through whole models: against the neuron-by-neuron reference, and its properties."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.heads import Head
+from headcount.model.gating import gated, masked
+from headcount.model.removal import remove_heads
+from headcount.ranking.audit import audit_rows
+from headcount.ranking.options import CHOICES, LrpOptions
+from headcount.ranking.propagation import Propagation, plan_starts
+from headcount.ranking.rules import Ratio
+from ranking.neurons import ReferenceModel
+
+SOURCES, STEPS = [2, 3], [3, 2]
+RULES = CHOICES["rule"]
+
+
+def exact(options: LrpOptions) -> LrpOptions:
+    """Without epsilon where no denominator is left to add it to."""
+    return replace(options, epsilon=0.0) if options.telescopes else options
+
+
+def propagate(model, options, batch, steps=STEPS, memory=10**9):
+    propagation = Propagation(model, options, memory)
+    return propagation.propagate(propagation.record(*batch), steps)
+
+
+def compare_with_reference(model, options, batch) -> None:
+    """All heads, all steps, all sentences of a padded batch; and what biases took.
+
+    To 1e-6 of the largest relevance on the way, where a rule lets it grow.
+    """
+    source, prefix = batch
+    found = propagate(model, options, batch, memory=300)  # several chunks of starts
+    taken = 0.0
+    for row, (length, count) in enumerate(zip(SOURCES, STEPS, strict=True)):
+        reference = ReferenceModel(model, options)
+        logits = reference.run(source[row, :length].tolist(), prefix[row, :count].tolist())
+        expected_logits = model(source[row : row + 1, :length], prefix[row : row + 1, :count])
+        assert [n.value for n in logits] == pytest.approx(expected_logits[0].amax(-1).tolist())
+        for step, start in enumerate(logits):
+            reference.network.propagate(start)
+            within = 1e-6 * max(1.0, reference.network.largest())
+            for place, relevance in found.heads.items():
+                expected = reference.head_relevance(*place, options.normalise == "neurons")
+                assert relevance[row, step].tolist() == pytest.approx(expected, abs=within)
+            taken += reference.network.taken_by_bias
+    by_bias = float(found.audit.table()[2].sum())
+    assert by_bias == pytest.approx(taken, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("layer_norm", CHOICES["layer_norm"])
+@pytest.mark.parametrize("attention", CHOICES["attention"])
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_the_appendix_neuron_by_neuron(
+    norm, layer_norm, attention, rule, tiny, make_batch
+):
+    model = tiny(norm=norm, encoder_layers=1)
+    for bias in CHOICES["bias"]:
+        options = exact(LrpOptions(rule, layer_norm, bias, attention, "signed", epsilon=1e-3))
+        compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("bias", CHOICES["bias"])
+def test_gated_pruned_and_empty_layers(rule, bias, tiny, make_batch):
+    empty = [Head("enc", 1, 0), Head("enc", 1, 1), Head("dec", 1, 0), Head("dec", 1, 1)]
+    model = remove_heads(tiny(), [*empty, Head("cross", 0, 1), Head("enc", 0, 0)])
+    gates = {("cross", 1): torch.tensor([0.7, 0.0]), ("dec", 0): torch.tensor([1.3, 0.4])}
+    options = exact(LrpOptions(rule, bias=bias, epsilon=1e-3))
+    with gated(model, {place: gate.double() for place, gate in gates.items()}):
+        compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_other_activations_and_tied_output(rule, tiny, make_batch):
+    model = tiny(activation="gelu", tie="target", output_bias=False, decoder_layers=1)
+    options = exact(LrpOptions(rule, normalise="neurons", epsilon=1e-3))
+    compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_telescoped_messages_give_what_ratios_give(norm, tiny, make_batch):
+    model, batch = tiny(norm=norm), make_batch(SOURCES, STEPS)
+    options = LrpOptions(epsilon=0.0)
+    fast = Propagation(model, options)
+    slow = Propagation(model, options)
+    slow.rule = Ratio(options)
+    recording = fast.record(*batch)
+    found, expected = (p.propagate(recording, STEPS) for p in (fast, slow))
+    for place, relevance in found.heads.items():
+        torch.testing.assert_close(relevance, expected.heads[place])
+    torch.testing.assert_close(found.audit.table(), expected.audit.table())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_memory_budget_and_the_batch_change_nothing(rule, tiny, make_batch):
+    model, options = tiny(), LrpOptions(rule)
+    sources, steps = [4, 3, 5, 2], [6, 5, 2, 1]
+    batch = make_batch(sources, steps)
+    whole = propagate(model, options, batch, steps)
+    for memory in (1, 2000):
+        parts = propagate(model, options, batch, steps, memory)
+        for place, relevance in parts.heads.items():
+            torch.testing.assert_close(relevance, whole.heads[place])
+    for row, (length, count) in enumerate(zip(sources, steps, strict=True)):
+        alone = (batch[0][row : row + 1, :length], batch[1][row : row + 1, :count])
+        single = propagate(model, options, alone, [count])
+        for place, relevance in single.heads.items():
+            torch.testing.assert_close(relevance[0], whole.heads[place][row, :count])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_masked_heads_have_no_relevance_and_the_others_are_as_if_pruned(rule, tiny, make_batch):
+    model, batch, options = tiny(), make_batch(SOURCES, STEPS), LrpOptions(rule)
+    gone = [Head("enc", 0, 1), Head("dec", 1, 0), Head("cross", 0, 0), Head("cross", 0, 1)]
+    pruned = propagate(remove_heads(model, gone), options, batch)
+    with masked(model, gone):
+        found = propagate(model, options, batch)
+    for (site, layer), relevance in found.heads.items():
+        kept = [i for i in range(2) if Head(site, layer, i) not in gone]
+        torch.testing.assert_close(relevance[..., kept], pruned.heads[site, layer])
+        closed = [i for i in range(2) if i not in kept]
+        assert not relevance[..., closed].any()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("layer_norm", CHOICES["layer_norm"])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_relevance_is_conserved_but_for_what_biases_take(rule, layer_norm, norm, tiny, make_batch):
+    # So many hidden neurons that none of their sums is empty, which would lose its relevance.
+    model, batch = tiny(norm=norm, ff_width=24), make_batch(SOURCES, STEPS)
+    for bias in CHOICES["bias"]:
+        options = LrpOptions(rule, layer_norm, bias, epsilon=0.0)
+        audit = propagate(model, options, batch).audit
+        rows = audit_rows(audit.names, audit.table(), audit.steps)
+        within = 1e-9 * max(row.magnitude for row in rows)
+        assert all(row.rest == pytest.approx(0.0, abs=within) for row in rows)
+        arrived = sum(row.arrived for row in rows if row.station in ("enc_in", "dec_in"))
+        assert arrived + sum(row.bias for row in rows) == pytest.approx(1.0, abs=within)
+        if bias == "share":
+            assert arrived == pytest.approx(1.0, abs=within)
+        if rule != "ratio":  # positive shares of a positive start
+            assert all(row.magnitude == pytest.approx(row.arrived) for row in rows)
+
+
+def test_epsilon_takes_what_the_audit_says(tiny, make_batch):
+    model, batch = tiny(), make_batch(SOURCES, STEPS)
+    options = LrpOptions("zplus", bias="share", epsilon=0.05)
+    audit = propagate(model, options, batch).audit
+    rows = audit_rows(audit.names, audit.table(), audit.steps)
+    arrived = sum(row.arrived for row in rows if row.station in ("enc_in", "dec_in"))
+    assert sum(row.rest for row in rows) == pytest.approx(1 - arrived)
+    assert all(row.rest > 0 for row in rows if row.station.startswith(("enc.", "dec.")))
+
+
+def test_heads_of_the_decoder_need_no_encoder(tiny, make_batch):
+    model, batch = tiny(), make_batch(SOURCES, STEPS)
+    without = Propagation(model, LrpOptions(), source=False)
+    found = without.propagate(without.record(*batch), STEPS)
+    whole = propagate(model, LrpOptions(), batch)
+    for place in (("dec", 0), ("dec", 1), ("cross", 0), ("cross", 1)):
+        torch.testing.assert_close(found.heads[place], whole.heads[place])
+    assert not found.heads["enc", 0].any()
+
+
+def test_one_forward_pass_whatever_the_number_of_steps(tiny, make_batch, monkeypatch):
+    model = tiny()
+    calls = []
+    for name in ("encode", "decode"):
+        method = getattr(model, name)
+        monkeypatch.setattr(
+            model, name, lambda *a, _name=name, _method=method: calls.append(_name) or _method(*a)
+        )
+    propagate(model, LrpOptions(), make_batch([4] * 3, [9, 8, 7]), [9, 8, 7], memory=1)
+    assert calls == ["encode", "decode"]
+
+
+def test_float32_is_close_to_float64(tiny, make_batch):
+    batch, steps = make_batch([6] * 4, [8, 8, 7, 5]), [8, 8, 7, 5]
+    for rule in RULES:
+        double = propagate(tiny(width=16, ff_width=32), LrpOptions(rule), batch, steps)
+        single = propagate(tiny(width=16, ff_width=32).float(), LrpOptions(rule), batch, steps)
+        for place, relevance in single.heads.items():
+            torch.testing.assert_close(
+                relevance.double(), double.heads[place], atol=1e-4, rtol=1e-3
+            )
+
+
+def test_sentences_must_come_in_order(tiny, make_batch):
+    with pytest.raises(ValueError, match="order"):
+        propagate(tiny(), LrpOptions(), make_batch([3, 3], [2, 3]), [2, 3])
+
+
+@given(
+    steps=st.lists(st.integers(1, 12), min_size=1, max_size=6),
+    source=st.integers(0, 9),
+    memory=st.integers(1, 400),
+)
+def test_starts_are_planned_once_each_within_the_budget(steps, source, memory):
+    steps = sorted(steps, reverse=True)
+    windows = plan_starts(steps, 1, source, memory)
+    for row, count in enumerate(steps):
+        covered = [t for w in windows if row < w.rows for t in range(w.first, w.last)]
+        assert covered[:count] == list(range(count))
+    for window in windows:
+        size = window.rows * max(source, window.last) * (window.last - window.first)
+        assert size <= memory or window.last == window.first + 1
+        assert steps[window.rows - 1] > window.first
