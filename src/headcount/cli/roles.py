@@ -53,6 +53,9 @@ def roles(
         None, "--sentences", help="Use so many only, evenly spread over the file."
     ),
     processes: int | None = typer.Option(None, "--processes", help="For parsing."),
+    batch_tokens: int = typer.Option(
+        4000, "--batch-tokens", min=1, help="Source tokens that the model reads at a time."
+    ),
     seed: int = typer.Option(1, "--seed", help="Of the bootstrap."),
     json: bool = JSON,
     quiet: bool = QUIET,
@@ -73,7 +76,7 @@ def roles(
         result = name_roles(
             run, src, conllu=conllu, reference=ref, sites=parse_sites(sites),
             relations=parse_relations(relations), criteria=criteria, sentences=sentences,
-            processes=processes, seed=seed, progress=reporter,
+            batch_tokens=batch_tokens, processes=processes, seed=seed, progress=reporter,
         )  # fmt: skip
     finally:
         reporter.close()
@@ -187,6 +190,9 @@ def remarks_on(result: Roles) -> list[str]:
         )
     elif not data["frequencies"]:
         lines.append("No rare words: the run keeps no token frequencies of its training data.")
+    elif any(report.head.site == "enc" for report in result.heads):
+        frequent = result.criteria.frequent
+        lines.append(f"No rare words: every token is among the {frequent} most frequent ones.")
     counted = {
         "unmapped": "sentences whose parse does not fit their tokens (left out of the relations)",
         "too_long": "sentences longer than the model's positions (left out)",

@@ -206,6 +206,8 @@ class _Analysis:
         missing = [row.ids for row in rows if row.target is None]
         own = iter(translate_tokens(self.run, missing, GREEDY) if missing else ())
         tokens = [row.target if row.target is not None else next(own)[0].tokens for row in rows]
+        # A translation that never ends takes all positions, and START takes one.
+        tokens = [row[: self.preparation.longest] for row in tokens]
         target = self.run.target_tokenizer
         return padded_targets(tokens, pad=target.pad, start=target.start, device=self.device)
 

@@ -50,10 +50,6 @@ class RelativePositions:
         offsets, counts = self.table(relation)
         return dict(zip(offsets, counts.sum(0).tolist(), strict=True))
 
-    def instances(self) -> np.ndarray:
-        """Instances of every relation by group: `[groups, relations]`."""
-        return np.stack([self.table(r)[1].sum(1) for r in range(self.relations)], 1)
-
 
 def most_frequent(distribution: Mapping[int, int]) -> int | None:
     """The most frequent offset, the nearest one among equals; None where there is none."""

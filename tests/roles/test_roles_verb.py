@@ -1,0 +1,65 @@
+"""The verb: what it prints, its JSON, and bad input as one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headcount.cli import app
+from headcount.errors import UserError
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["roles", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def test_both_tables_are_printed(place: Place) -> None:
+    done = call(place.folder / "run", "--conllu", place.conllu, "--sites", "enc,dec,cross", "-q")
+    assert done.exit_code == 0, done.output
+    for expected in ("enc.1.0", "dec.0.1", "cross.1.1", "v → s", "adj.m. → noun", "60 sentences"):
+        assert expected in done.output
+    assert (place.folder / "run" / "analysis" / "roles.json").exists()
+
+
+def test_json(place: Place) -> None:
+    done = call(
+        place.folder / "run", "--src", place.source, "--conllu", place.conllu, "--json", "--quiet",
+        "--relations", "dobj,det", "--sentences", "20", "--threshold", "0.5", "--relative",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert {line["relation"] for line in result["relations"]} == {"obj", "det"}
+    assert result["data"]["sentences"] == 20
+    assert result["criteria"]["threshold"] == 0.5
+    assert result["criteria"]["relative"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "No sentences were given"),
+        (["--src", "missing.en"], "missing.en does not exist"),
+        (["--conllu", "broken.conllu"], "broken.conllu, line 1"),
+        (["--src", "test.en", "--sites", "encoder"], "Unknown attention site"),
+        (["--conllu", "test.conllu", "--relations", "all,nsubj"], "not a list of relations"),
+        (["--conllu", "test.conllu", "--threshold", "95"], "threshold of 95"),
+        (["--conllu", "test.conllu", "--sentences", "0"], "0 sentences are too few"),
+    ],
+)
+def test_bad_input_is_one_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(place.folder)
+    (place.folder / "broken.conllu").write_text("1\tonly\tthree\n")
+    done = call("run", *arguments)
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not (place.folder / "run" / "analysis").exists()
