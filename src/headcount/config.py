@@ -165,10 +165,15 @@ def _apply_override(given: dict[str, Any], override: str) -> None:
     *sections, name = key.strip().split(".")
     place = given
     for section in sections:
-        place = place.setdefault(section, {})
+        if place.get(section) is None:
+            place[section] = {}
+        place = place[section]
         if not isinstance(place, dict):
             raise UserError(f"--set {override}: '{section}' is not a section.", "")
-    place[name] = yaml.safe_load(value)
+    try:
+        place[name] = yaml.safe_load(value)
+    except yaml.YAMLError as error:
+        raise UserError(f"--set {override}: not a YAML value.", "Quote or mend it.") from error
 
 
 def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:

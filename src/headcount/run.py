@@ -21,7 +21,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, read_json, require_file, write_json, write_text
 from headcount.heads import HeadLayout, HeadTable
-from headcount.model.transformer import Transformer
+from headcount.model.transformer import Transformer, full_layout
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
@@ -69,18 +69,32 @@ def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
     config = load_config(folder)
     source = Tokenizer.load(require_file(folder / SOURCE_TOKENIZER))
     target = Tokenizer.load(require_file(folder / TARGET_TOKENIZER))
-    layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
+    layout = load_heads(folder, config.model)
     model = Transformer(config.model, source.size, target.size, source.pad, layout, target.pad)
     load_weights(model, folder / WEIGHTS)
-    frequencies = None
-    if (folder / FREQUENCIES).exists():
-        frequencies = np.asarray(read_json(folder / FREQUENCIES)["source"], dtype=np.int64)
+    frequencies = _load_frequencies(folder / FREQUENCIES, source.size)
     return Run(folder, config, model.to(device).eval(), source, target, frequencies)
 
 
 def open_run(run: Run | Path | str) -> Run:
     """The run itself, or the one in the folder of that name."""
     return run if isinstance(run, Run) else load_run(run)
+
+
+def _load_frequencies(path: Path, size: int) -> np.ndarray | None:
+    """How often each source token occurs in the training data, `[vocabulary]`, where known."""
+    if not path.exists():
+        return None
+    try:
+        frequencies = np.asarray(read_json(path)["source"], dtype=np.int64)
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{path} holds no frequencies.", "Restore it from a copy.") from error
+    if frequencies.shape != (size,):
+        raise UserError(
+            f"{path} counts {frequencies.size} tokens, the vocabulary has {size}.",
+            "The files of this run folder do not belong together; restore them.",
+        )
+    return frequencies
 
 
 def load_config(folder: Path) -> Config:
@@ -94,20 +108,21 @@ def load_config(folder: Path) -> Config:
         given = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise UserError(f"{folder / CONFIG} is damaged.", "Restore it from a copy.") from error
-    return parse_config(given or {}, where=str(folder / CONFIG))
+    if not isinstance(given, dict):
+        raise UserError(f"{folder / CONFIG} holds no settings.", "Restore it from a copy.")
+    return parse_config(given, where=str(folder / CONFIG))
 
 
 def load_heads(folder: Path, config: ModelConfig) -> HeadLayout:
     """The heads of a (pruned) run, for a model of the given size."""
-    require_file(folder / HEADS)
     layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
-    full = HeadLayout.full(config.encoder_layers, config.decoder_layers, config.heads)
+    full = full_layout(config)
     fits = all(
         len(layout.layers[site]) == len(layers) for site, layers in full.layers.items()
     ) and set(layout.heads()) <= set(full.heads())
     if not fits:
         raise UserError(
-            f"The heads of {folder} do not fit this recipe's layers or heads.",
+            f"The heads of {folder} do not fit the layers or heads of the configuration.",
             "Use the recipe that its full model was trained with.",
         )
     return layout

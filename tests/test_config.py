@@ -1,0 +1,124 @@
+"""Recipes: typed, validated, and helpful about what is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headcount.config import Config, ModelConfig, load_recipe, parse_config
+from headcount.errors import UserError
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_defaults_are_the_papers() -> None:
+    """Transformer base and the settings of App. B."""
+    config = Config()
+    model, training = config.model, config.training
+    assert (model.encoder_layers, model.decoder_layers, model.heads) == (6, 6, 8)
+    assert (model.width, model.ff_width, model.head_width) == (512, 2048, None)
+    assert (training.adam_beta1, training.adam_beta2, training.adam_epsilon) == (0.9, 0.98, 1e-9)
+    assert (training.label_smoothing, model.dropout) == (0.1, 0.1)
+    assert (training.learning_rate_scale, training.warmup) == (4.0, 16000)
+    assert training.batch_tokens == 16000
+
+
+def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+    given = {
+        "data": {"corpus": None, "folder": "some/where", "pairs": 7},
+        "model": {"layers": 3, "norm": "post", "head_width": 5},
+        "training": {"minutes": 2.5},
+    }
+    config = parse_config(given, "test")
+    assert load_recipe(write(tmp_path, config.to_yaml())) == config
+    assert yaml.safe_load(config.to_yaml())["data"]["folder"] == "some/where"
+
+
+def test_layers_sets_both_depths_unless_one_is_given() -> None:
+    assert ModelConfig(layers=3).encoder_layers == ModelConfig(layers=3).decoder_layers == 3
+    mixed = ModelConfig(layers=3, decoder_layers=1)
+    assert (mixed.encoder_layers, mixed.decoder_layers) == (3, 1)
+
+
+def test_overrides(tmp_path: Path) -> None:
+    path = write(tmp_path, "model: {width: 32}\n")
+    config = load_recipe(
+        path, ["model.layers=2", "training.minutes=0.5", "data.corpus=null", "model.width=64"]
+    )
+    assert (config.model.encoder_layers, config.model.decoder_layers) == (2, 2)
+    assert (config.model.width, config.training.minutes, config.data.corpus) == (64, 0.5, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "nearest"),
+    [
+        ({"modle": {}}, "modle", "'model'"),
+        ({"model": {"droput": 0.1}}, "model.droput", "'dropout'"),
+        ({"training": {"warm_up": 3}}, "training.warm_up", "'warmup'"),
+        ({"data": {"zzzz": 3}}, "data.zzzz", "Known keys: corpus, folder"),
+    ],
+)
+def test_unknown_keys_name_the_nearest(given: dict[str, Any], key: str, nearest: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse_config(given, "recipe.yaml")
+    assert f"recipe.yaml: unknown key '{key}'" in str(raised.value)
+    assert nearest in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"model": {"dropout": 1.0}}, "model.dropout = 1.0"),
+        ({"model": {"heads": 0}}, "model.heads = 0"),
+        ({"model": {"width": 10, "heads": 4}}, "not a multiple of 4 heads"),
+        ({"model": {"width": 15, "heads": 3}}, "odd"),
+        ({"model": {"norm": "middle"}}, "'pre' or 'post'"),
+        ({"training": {"updates": "many"}}, "training.updates = 'many'"),
+        ({"training": {"learning_rate_scale": -1}}, "training.learning_rate_scale"),
+        ({"training": 3}, "training = 3"),
+        ({"version": 2}, "newer headcount"),
+        ({"version": "x"}, "version = 'x'"),
+    ],
+)
+def test_values_out_of_range_are_one_line(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError) as raised:
+        parse_config(given, "recipe.yaml")
+    assert says in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1\n- 2\n", "just words", "a: b: c"])
+def test_a_recipe_must_be_a_mapping(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UserError, match=r"recipe\.yaml") as raised:
+        load_recipe(write(tmp_path, text))
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "override", ["model.width", "=3", "model.width.deep=3", "model.width=[", "model.layers=no"]
+)
+def test_overrides_that_make_no_sense(tmp_path: Path, override: str) -> None:
+    with pytest.raises(UserError) as raised:
+        load_recipe(write(tmp_path, "model: {width: 32}\n"), [override])
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_recipe(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        load_recipe(tmp_path / "nowhere.yaml")
+
+
+def test_an_empty_recipe_is_the_default(tmp_path: Path) -> None:
+    assert load_recipe(write(tmp_path, "")) == Config()
+
+
+def test_an_override_opens_an_empty_section(tmp_path: Path) -> None:
+    config = load_recipe(write(tmp_path, "model:\n"), ["model.width=64"])
+    assert config.model.width == 64

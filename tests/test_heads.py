@@ -1,0 +1,112 @@
+"""Heads, the layouts they make up, and the table of what is known of them."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.errors import UserError
+from headcount.heads import SITES, Head, HeadLayout, HeadTable, parse_sites
+
+heads = st.builds(Head, st.sampled_from(SITES), st.integers(0, 11), st.integers(0, 15))
+
+
+@given(heads)
+def test_a_head_is_written_and_read(head: Head) -> None:
+    assert Head.parse(str(head)) == head
+    assert Head.parse(f" {head} ") == head
+
+
+@pytest.mark.parametrize("text", ["", "enc", "enc.0", "enc.0.1.2", "encoder.0.1", "enc.-1.0"])
+def test_what_is_not_a_head(text: str) -> None:
+    with pytest.raises(UserError, match="not a head"):
+        Head.parse(text)
+
+
+def test_sites_come_in_their_order() -> None:
+    assert parse_sites("cross, enc") == ("enc", "cross")
+    for wrong in ("", " , ", "enc,encoder"):
+        with pytest.raises(UserError, match="Unknown attention site"):
+            parse_sites(wrong)
+
+
+def test_full_layout() -> None:
+    layout = HeadLayout.full(3, 2, 4)
+    assert [layout.count(site) for site in SITES] == [12, 8, 8]
+    assert len(layout.heads()) == len(set(layout.heads())) == 28
+    assert layout.heads(["dec"])[:5] == [*(Head("dec", 0, i) for i in range(4)), Head("dec", 1, 0)]
+
+
+@given(kept=st.sets(heads), sites=st.sets(st.sampled_from(SITES)))
+def test_keeping(kept: set[Head], sites: set[str]) -> None:
+    full = HeadLayout.full(3, 2, 4)
+    smaller = full.keeping(kept, sites)
+    expected = [h for h in full.heads() if h.site not in sites or h in kept]
+    assert smaller.heads() == expected
+    assert [len(smaller.layers[site]) for site in SITES] == [3, 2, 2]  # layers may be empty
+    assert HeadLayout.from_json(smaller.to_json(), "here") == smaller
+
+
+@pytest.mark.parametrize(
+    "value", [None, 3, [], {}, {"enc": [[0]], "dec": [[0]]}, {s: [["x"]] for s in SITES}]
+)
+def test_layouts_that_are_none(value: Any) -> None:
+    with pytest.raises(UserError, match=r"heads\.json lists no heads"):
+        HeadLayout.from_json(value, "heads.json")
+
+
+def test_rows_are_sorted_and_unique() -> None:
+    table = HeadTable(
+        [Head("cross", 0, 0), Head("enc", 1, 0), Head("enc", 0, 11), Head("enc", 1, 0)]
+    )
+    assert [row["head"] for row in table.rows()] == ["enc.0.11", "enc.1.0", "cross.0.0"]
+
+
+def test_columns_stay_when_others_come(tmp_path: Path) -> None:
+    all_heads = HeadLayout.full(1, 1, 2).heads()
+    table = HeadTable(all_heads)
+    table.add("confidence", {head: 0.5 + 0.1 * head.index for head in all_heads})
+    table.add("role", {all_heads[1]: "positional"})
+    table.save(tmp_path)
+    again = HeadTable.load(tmp_path, all_heads)
+    assert again.rows() == table.rows()
+    again.add("confidence", {all_heads[0]: 1.0})  # replaces the whole column
+    again.save(tmp_path)
+    final = HeadTable.load(tmp_path, all_heads)
+    assert final["confidence"] == {all_heads[0]: 1.0}
+    assert final["role"] == {all_heads[1]: "positional"}
+    with open(tmp_path / "heads.csv", newline="") as handle:
+        rows = list(csv.DictReader(handle))
+    assert [row["role"] for row in rows] == ["", "positional", "", "", "", ""]
+    assert rows[0]["confidence"] == "1.0"
+
+
+def test_a_pruned_model_reads_only_its_own_rows(tmp_path: Path) -> None:
+    full = HeadLayout.full(1, 1, 2).heads()
+    table = HeadTable(full)
+    table.add("confidence", dict.fromkeys(full, 0.5))
+    table.save(tmp_path)
+    assert set(HeadTable.load(tmp_path, full[:2])["confidence"]) == set(full[:2])
+
+
+def test_stray_heads_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"not in the table: \['dec\.0\.0'\]"):
+        HeadTable([Head("enc", 0, 0)]).add("x", {Head("dec", 0, 0): 1})
+
+
+def test_no_table_yet(tmp_path: Path) -> None:
+    table = HeadTable.load(tmp_path, [Head("enc", 0, 0)])
+    assert table.columns == {}
+
+
+def test_a_notebook_shows_the_table() -> None:
+    table = HeadTable([Head("enc", 0, 0)])
+    table.add("<x>", {Head("enc", 0, 0): 0.12345})
+    html = table._repr_html_()
+    assert "<td>0.1235</td>" in html or "<td>0.1234</td>" in html
+    assert "&lt;x&gt;" in html

@@ -1,0 +1,185 @@
+"""Run folders: what is written is read again, and damage is one clear line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+
+from headcount.config import Config
+from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
+from headcount.heads import Head
+from headcount.model.removal import remove_heads
+from headcount.model.transformer import Transformer
+from headcount.run import Run, load_heads, load_run, open_run, save_weights
+
+Maker = Callable[..., Transformer]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(run_folder: Path) -> Tokenizer:
+    return load_run(run_folder).source_tokenizer
+
+
+@pytest.fixture
+def copy(run_folder: Path, tmp_path: Path) -> Path:
+    """A run folder to spoil."""
+    return Path(shutil.copytree(run_folder, tmp_path / "copy"))
+
+
+@settings(max_examples=12)
+@given(
+    closed=st.sets(
+        st.builds(
+            Head,
+            st.sampled_from(["enc", "dec", "cross"]),
+            st.integers(0, 1),
+            st.integers(0, 2),
+        )
+    ),
+    tie=st.sampled_from(["none", "target", "all"]),
+    norm=st.sampled_from(["pre", "post"]),
+    bias=st.booleans(),
+)
+@torch.no_grad()
+def test_a_run_comes_back_as_it_was(
+    make_model: Maker,
+    tokenizer: Tokenizer,
+    tmp_path_factory: pytest.TempPathFactory,
+    closed: set[Head],
+    tie: str,
+    norm: str,
+    bias: bool,
+) -> None:
+    """Any layout of heads, any tying of embeddings."""
+    folder = tmp_path_factory.mktemp("run") / "saved"
+    sizes = (tokenizer.size, tokenizer.size)
+    full = make_model(vocabulary=sizes, double=False, tie=tie, norm=norm, output_bias=bias)
+    model = remove_heads(full, closed)
+    frequencies = np.arange(tokenizer.size)
+    Run(folder, Config(model=model.config), model, tokenizer, tokenizer, frequencies).save()
+    again = load_run(folder)
+    assert again.model.heads == model.heads
+    assert set(again.model.head_list()) == set(full.head_list()) - closed
+    assert again.config == Config(model=model.config)
+    assert not again.model.training
+    assert again.source_frequencies is not None
+    assert again.source_frequencies.tolist() == frequencies.tolist()
+    source, target = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 7]])
+    assert torch.equal(again.model(source, target), model(source, target))
+    tied = again.model.output_weight is again.model.source_embedding.table.weight
+    assert tied == (tie == "all")
+
+
+def test_tied_matrices_are_stored_once(make_model: Maker, tmp_path: Path) -> None:
+    model = make_model(vocabulary=(19, 19), tie="all", double=False)
+    save_weights(model, tmp_path / "model.safetensors")
+    stored = sum(tensor.numel() for tensor in load_file(tmp_path / "model.safetensors").values())
+    assert stored == sum(parameter.numel() for parameter in model.parameters())
+
+
+def test_half_precision_takes_half_the_space(run_folder: Path, copy: Path) -> None:
+    save_weights(load_run(run_folder).model, copy / "model.safetensors", half=True)
+    full, half = load_run(run_folder), load_run(copy)
+    assert half.model.output_weight.dtype == torch.float32
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (copy, run_folder)]
+    assert sizes[0] < 0.6 * sizes[1]
+    torch.testing.assert_close(
+        half.model.output_weight, full.model.output_weight, rtol=1e-3, atol=1e-3
+    )
+
+
+FILES = (
+    "config.yaml",
+    "heads.json",
+    "model.safetensors",
+    "tokenizer.src.json",
+    "tokenizer.tgt.json",
+    "frequencies.json",
+)
+DAMAGE = (b"", b"[]", b"3", b'"x"', b"\xff\xfe\x00", b'{"source": 3}', b"a: [", b"model: 3")
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_files_are_one_clear_line(copy: Path, name: str, damage: bytes) -> None:
+    (copy / name).write_bytes(damage)
+    with pytest.raises(UserError) as raised:
+        load_run(copy)
+    assert name in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.3, 0.999])
+def test_truncated_weights(copy: Path, share: float) -> None:
+    path = copy / "model.safetensors"
+    content = path.read_bytes()
+    path.write_bytes(content[: int(share * len(content))])
+    with pytest.raises(UserError, match=r"model\.safetensors is damaged or cut short"):
+        load_run(copy)
+
+
+@pytest.mark.parametrize("name", FILES[:-1])
+def test_missing_files(copy: Path, name: str) -> None:
+    (copy / name).unlink()
+    with pytest.raises(UserError, match=name):
+        load_run(copy)
+
+
+def test_weights_of_another_model(make_model: Maker, copy: Path) -> None:
+    save_weights(make_model(double=False, ff_width=20), copy / "model.safetensors")
+    with pytest.raises(UserError, match="does not fit its configuration"):
+        load_run(copy)
+
+
+@pytest.mark.parametrize(
+    "layers", [{"enc": [[0]]}, {"enc": [[0], [3]]}, {"dec": [[0], [1], [2]]}, {"cross": []}]
+)
+def test_heads_that_the_model_does_not_have(copy: Path, layers: dict[str, list[list[int]]]) -> None:
+    heads = json.loads((copy / "heads.json").read_text())
+    (copy / "heads.json").write_text(json.dumps(heads | layers))
+    with pytest.raises(UserError, match="do not fit"):
+        load_run(copy)
+
+
+def test_a_run_of_a_newer_version(copy: Path) -> None:
+    text = (copy / "config.yaml").read_text().replace("version: 1", "version: 2")
+    (copy / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"newer headcount \(format 2.*Upgrade"):
+        load_run(copy)
+
+
+def test_not_a_run_folder(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"not a run folder: it has no config\.yaml"):
+        load_run(tmp_path)
+
+
+def test_open_run_takes_a_run_or_its_folder(run_folder: Path) -> None:
+    run = load_run(run_folder)
+    assert open_run(run) is run
+    assert open_run(run_folder).folder == open_run(str(run_folder)).folder == run_folder
+
+
+def test_heads_of_a_pruned_run(run_folder: Path, copy: Path) -> None:
+    run = load_run(run_folder)
+    run.model = remove_heads(run.model, [Head("enc", 0, 1)])
+    run.save(copy)
+    assert load_heads(copy, run.config.model).layers["enc"] == ((0, 2), (0, 1, 2))
+
+
+def test_analyses_fill_one_table(copy: Path) -> None:
+    run = load_run(copy)
+    table = run.head_table()
+    assert table.heads == run.model.head_list()
+    table.add("confidence", {Head("enc", 0, 1): 0.5})
+    table.save(run.analysis)
+    assert load_run(copy).head_table()["confidence"] == {Head("enc", 0, 1): 0.5}
