@@ -44,13 +44,20 @@ class DataConfig(Section):
 
 
 class ModelConfig(Section):
-    """The Transformer (App. B.2). `layers` in a recipe sets both depths at once."""
+    """The Transformer (App. B.2). `layers` in a recipe sets both depths at once.
+
+    The decoder has as many heads and as wide a feed-forward network as the encoder where it is
+    given none of its own. `tie` says which matrices are one: none; the target embedding and the
+    output layer; both embeddings ("inputs"); all three.
+    """
 
     encoder_layers: Positive = 6
     decoder_layers: Positive = 6
     heads: Positive = 8
+    decoder_heads: Positive | None = None
     width: Positive = 512
     ff_width: Positive = 2048
+    decoder_ff_width: Positive | None = None
     head_width: Positive | None = None
     activation: Literal["relu", "gelu", "swish"] = "relu"
     norm: Literal["pre", "post"] = "pre"
@@ -58,7 +65,7 @@ class ModelConfig(Section):
     attention_dropout: Share = 0.0
     activation_dropout: Share = 0.0
     embedding_scale: bool = True
-    tie: Literal["none", "target", "all"] = "target"
+    tie: Literal["none", "target", "inputs", "all"] = "target"
     output_bias: bool = False
     max_positions: Positive = 1024
 
@@ -74,18 +81,42 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
-        if self.head_width is None and self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of {self.heads} heads")
+        for heads in (self.heads, self.decoder_heads or self.heads):
+            if self.head_width is None and self.width % heads:
+                raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
         if self.width % 2:
             raise ValueError(
                 f"width {self.width} is odd; sine and cosine positions need an even one"
             )
         return self
 
-    @property
-    def width_of_head(self) -> int:
-        """Neurons in one head."""
-        return self.head_width or self.width // self.heads
+    def heads_at(self, site: str) -> int:
+        """Heads in one layer of a site, before any is pruned."""
+        return self.heads if site == "enc" else self.decoder_heads or self.heads
+
+    def head_width_at(self, site: str) -> int:
+        """Neurons in one head of a site."""
+        return self.head_width or self.width // self.heads_at(site)
+
+    def ff_width_at(self, part: str) -> int:
+        """Neurons in the feed-forward network of a part: `enc_ff` or `dec_ff`."""
+        return self.ff_width if part == "enc_ff" else self.decoder_ff_width or self.ff_width
+
+
+class SearchConfig(Section):
+    """How a run searches for translations where the user does not say otherwise (App. B).
+
+    The fields are those of `headcount.model.decoding.Search`, which explains them.
+    """
+
+    beam: Positive = 4
+    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    normalisation: Literal["wu", "length"] = "wu"
+    max_ratio: Annotated[float, Field(ge=0)] = 2.0
+    max_extra: Count = 10
+    min_length: Count = 0
+    forbidden: tuple[Count, ...] = ()
+    renormalise: bool = False
 
 
 class TrainingConfig(Section):
@@ -121,6 +152,7 @@ class Config(Section):
     version: int = RUN_VERSION
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
+    search: SearchConfig = SearchConfig()
     training: TrainingConfig = TrainingConfig()
 
     def to_yaml(self) -> str:

@@ -134,10 +134,13 @@ class HeadLayout:
     layers: Mapping[str, tuple[tuple[int, ...], ...]]
 
     @classmethod
-    def full(cls, encoder_layers: int, decoder_layers: int, heads: int) -> HeadLayout:
+    def full(
+        cls, encoder_layers: int, decoder_layers: int, heads: int, decoder_heads: int | None = None
+    ) -> HeadLayout:
         """Every layer of every site with all of its heads."""
-        depths = {"enc": encoder_layers, "dec": decoder_layers, "cross": decoder_layers}
-        return cls({site: (tuple(range(heads)),) * depth for site, depth in depths.items()})
+        encoder = (tuple(range(heads)),) * encoder_layers
+        decoder = (tuple(range(decoder_heads or heads)),) * decoder_layers
+        return cls({"enc": encoder, "dec": decoder, "cross": decoder})
 
     def heads(self, sites: Iterable[str] = SITES) -> list[Head]:
         """All heads that exist at the given sites."""

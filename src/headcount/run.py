@@ -21,7 +21,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, read_json, require_file, write_json, write_text
 from headcount.heads import HeadLayout, HeadTable
-from headcount.model.transformer import Transformer
+from headcount.model.transformer import Transformer, full_layout
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
@@ -116,7 +116,7 @@ def load_config(folder: Path) -> Config:
 def load_heads(folder: Path, config: ModelConfig) -> HeadLayout:
     """The heads of a (pruned) run, for a model of the given size."""
     layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
-    full = HeadLayout.full(config.encoder_layers, config.decoder_layers, config.heads)
+    full = full_layout(config)
     fits = all(
         len(layout.layers[site]) == len(layers) for site, layers in full.layers.items()
     ) and set(layout.heads()) <= set(full.heads())

@@ -14,9 +14,9 @@ from sacrebleu.significance import PairedTest
 
 from headcount.errors import UserError
 from headcount.files import read_lines
-from headcount.model.decoding import GREEDY, Search
-from headcount.run import Run, open_run
-from headcount.translation import translate_lines
+from headcount.model.decoding import GREEDY
+from headcount.run import Run
+from headcount.translation import translate, translate_lines
 
 RESAMPLES = 1000
 
@@ -122,8 +122,8 @@ def score(
     sources: Path | str | Sequence[str],
     references: Path | str | Sequence[str],
     *,
-    beam: int = 4,
-    length_penalty: float = 0.6,
+    beam: int | None = None,
+    length_penalty: float | None = None,
     resamples: int = RESAMPLES,
 ) -> Scores:
     """Translate with a run (or the folder of one) and score the result; `headcount.score`.
@@ -131,8 +131,8 @@ def score(
     Sources and references are lines, or the paths of text files.
     """
     sources, references = read_pair(sources, references)
-    search = Search(beam=beam, length_penalty=length_penalty)
-    return score_lines(translate_lines(open_run(run), sources, search), references, resamples)
+    translated = translate(run, sources, beam=beam, length_penalty=length_penalty)
+    return score_lines(translated, references, resamples)
 
 
 def read_pair(

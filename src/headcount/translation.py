@@ -37,13 +37,17 @@ def translate(
     run: Run | Path | str,
     lines: Sequence[str],
     *,
-    beam: int = 4,
-    length_penalty: float = 0.6,
+    beam: int | None = None,
+    length_penalty: float | None = None,
     batch_tokens: int = BATCH_TOKENS,
 ) -> list[str]:
-    """Translate lines of text with a run (or the folder of one); `headcount.translate`."""
-    search = Search(beam=beam, length_penalty=length_penalty)
-    return translate_lines(open_run(run), lines, search, batch_tokens=batch_tokens)
+    """Translate lines of text with a run (or the folder of one); `headcount.translate`.
+
+    Where nothing is said about the search it is the run's own.
+    """
+    run = open_run(run)
+    search = Search.of(run.config.search, beam=beam, length_penalty=length_penalty)
+    return translate_lines(run, lines, search, batch_tokens=batch_tokens)
 
 
 def translate_lines(
@@ -74,7 +78,7 @@ def translate_stream(
     only whitespace) gives empty translations. A line with more tokens than the model has positions
     is translated in parts. `report` hears how many sentences each batch has finished.
     """
-    search = search or Search()
+    search = search or Search.of(run.config.search)
     remaining = iter(lines)
     while chunk := list(islice(remaining, read_ahead)):
         yield from _translate_chunk(run, chunk, search, batch_tokens, report)

@@ -17,8 +17,8 @@ def score(
     baseline: Path | None = typer.Option(
         None, "--baseline", help="Another run to compare with, by a paired bootstrap test."
     ),
-    beam: int = BEAM,
-    length_penalty: float = LENGTH_PENALTY,
+    beam: int | None = BEAM,
+    length_penalty: float | None = LENGTH_PENALTY,
     batch_tokens: int = BATCH_TOKENS,
     resamples: int = typer.Option(
         1000, "--resamples", min=0, help="Bootstrap resamples for the 95 % interval; 0: none."
@@ -35,12 +35,12 @@ def score(
     from headcount.training.distribution import default_device
     from headcount.translation import translate_lines
 
-    search = Search(beam=beam, length_penalty=length_penalty)
     sources, references = read_pair(src, ref)
     with progress_bar(quiet) as progress:
 
         def translated(folder: Path) -> list[str]:
             loaded = load_run(folder, default_device())
+            search = Search.of(loaded.config.search, beam=beam, length_penalty=length_penalty)
             task = progress.add_task(f"Translating with {folder.name}", total=len(sources))
             return translate_lines(
                 loaded,

@@ -17,9 +17,13 @@ if TYPE_CHECKING:
     from headcount.translation import Translation
 
 RUN = typer.Argument(..., help="A run folder.")
-BEAM = typer.Option(4, "--beam", help="Hypotheses a sentence; 1 is greedy.")
+BEAM = typer.Option(
+    None, "--beam", help="Hypotheses a sentence; 1 is greedy. Default: the run's own (4)."
+)
 LENGTH_PENALTY = typer.Option(
-    0.6, "--length-penalty", help="0 prefers short translations, larger values longer ones."
+    None,
+    "--length-penalty",
+    help="0 prefers short translations, larger values longer ones. Default: the run's own (0.6).",
 )
 BATCH_TOKENS = typer.Option(
     2000, "--batch-tokens", min=1, help="Source tokens translated at once; less takes less memory."
@@ -30,8 +34,8 @@ def translate(
     run: Path = RUN,
     input: Path | None = typer.Option(None, "--input", help="Text to translate, not stdin."),
     output: Path | None = typer.Option(None, "--output", help="Where to write, not stdout."),
-    beam: int = BEAM,
-    length_penalty: float = LENGTH_PENALTY,
+    beam: int | None = BEAM,
+    length_penalty: float | None = LENGTH_PENALTY,
     nbest: int = typer.Option(
         1, "--nbest", help="With N > 1: N lines `number ||| translation ||| score` a sentence."
     ),
@@ -49,11 +53,11 @@ def translate(
     from headcount.training.distribution import default_device
     from headcount.translation import translate_stream
 
-    search = Search(beam=beam, nbest=nbest, length_penalty=length_penalty)
+    loaded = load_run(run, default_device())
+    search = Search.of(loaded.config.search, beam=beam, nbest=nbest, length_penalty=length_penalty)
     lines = read_lines(input) if input else decoded_lines(sys.stdin.buffer, "standard input")
     with progress_bar(quiet) as progress:
         total = sum(1 for _ in read_lines(input)) if input and not quiet else None
-        loaded = load_run(run, default_device())
         task = progress.add_task("Translating", total=total)
         stream = translate_stream(
             loaded,

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
 
 from headcount.errors import UserError
@@ -73,7 +73,12 @@ class _WordCache(dict[str, tuple[int, ...]]):
 
 
 class Tokenizer:
-    """A BPE vocabulary with its special ids."""
+    """A vocabulary of subwords with its special ids.
+
+    Where pieces are cut by one model and numbered by another list, as in MarianMT (SentencePiece
+    and `vocab.json`), `vocabulary` is that list: the text of each id, empty where an id has none.
+    A piece that it does not have is unknown, and no text gives one of its special tokens.
+    """
 
     def __init__(
         self,
@@ -83,18 +88,25 @@ class Tokenizer:
         unk: int = UNK,
         start: int = START,
         eos: int = EOS,
+        vocabulary: Sequence[str] | None = None,
     ) -> None:
         """From the JSON content of a `tokenizers` tokenizer and the ids of its special tokens."""
-        self._content = content
+        self.content = content
         self._core = Core.from_str(json.dumps(content, ensure_ascii=False))
         self.pad, self.unk, self.start, self.eos = pad, unk, start, eos
-        self.size: int = self._core.get_vocab_size()
+        self.vocabulary = None if vocabulary is None else list(vocabulary)
+        self.size = self._core.get_vocab_size() if vocabulary is None else len(vocabulary)
         self._special = frozenset((pad, unk, start, eos))
         if not all(0 <= special < self.size for special in self._special):
             raise ValueError(f"special ids {sorted(self._special)} outside 0..{self.size - 1}")
+        self._ids = {
+            token: id_
+            for id_, token in enumerate(vocabulary or ())
+            if token and id_ not in self._special
+        }
         # Words can be encoded one by one where the tokenizer cuts at whitespace first, as ours do.
         steps = (content.get("pre_tokenizer") or {}).get("pretokenizers") or [{}]
-        self._by_word = steps[0].get("type") == "WhitespaceSplit"
+        self._by_word = vocabulary is None and steps[0].get("type") == "WhitespaceSplit"
         self._words = _WordCache(self._core.encode)
 
     @classmethod
@@ -150,14 +162,15 @@ class Tokenizer:
     def to_dict(self) -> dict[str, Any]:
         """All there is to it, as JSON values."""
         special = {"pad": self.pad, "unk": self.unk, "start": self.start, "eos": self.eos}
-        return {"format": FORMAT, "special": special, "tokenizer": self._content}
+        stored = {"format": FORMAT, "special": special, "tokenizer": self.content}
+        return stored if self.vocabulary is None else {**stored, "vocabulary": self.vocabulary}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Tokenizer:
         """The inverse of `to_dict`."""
         if stored["format"] != FORMAT:
             raise ValueError(f"format {stored['format']}, this version reads {FORMAT}")
-        return cls(stored["tokenizer"], **stored["special"])
+        return cls(stored["tokenizer"], **stored["special"], vocabulary=stored.get("vocabulary"))
 
     def fingerprint(self) -> str:
         """A hash of the content: equal where encoding and ids are equal."""
@@ -167,7 +180,7 @@ class Tokenizer:
     def encode(self, text: str) -> list[int]:
         """Token ids of one sentence, no special tokens added."""
         if not self._by_word:
-            return list(self._core.encode(text, add_special_tokens=False).ids)
+            return self._numbers(self._core.encode(text, add_special_tokens=False))
         return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -191,7 +204,7 @@ class Tokenizer:
         return [
             Piece(id_, token, *_trim(text, start, end))
             for id_, token, start, end in zip(
-                encoding.ids, encoding.tokens, starts, ends, strict=False
+                self._numbers(encoding), encoding.tokens, starts, ends, strict=False
             )
         ]
 
@@ -202,7 +215,21 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids; special tokens are skipped."""
         kept = [int(id_) for id_ in ids if int(id_) not in self._special]
-        return str(self._core.decode(kept, skip_special_tokens=False)).strip()
+        if self.vocabulary is None:
+            return str(self._core.decode(kept, skip_special_tokens=False)).strip()
+        return str(self._core.decoder.decode([self.vocabulary[id_] for id_ in kept])).strip()
+
+    def tokens(self) -> list[str]:
+        """The text of every id."""
+        if self.vocabulary is not None:
+            return list(self.vocabulary)
+        return [str(self._core.id_to_token(id_)) for id_ in range(self.size)]
+
+    def _numbers(self, encoding: Encoding) -> list[int]:
+        """The ids of an encoded sentence in this vocabulary."""
+        if self.vocabulary is None:
+            return list(encoding.ids)
+        return [self._ids.get(token, self.unk) for token in encoding.tokens]
 
     def decode_batch(self, batch: Iterable[Iterable[int]]) -> list[str]:
         """`decode` of many sentences."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headcount.config import SearchConfig
 from headcount.errors import UserError
 from headcount.model.transformer import Transformer
 
@@ -37,7 +38,8 @@ class Search:
     number: `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, "wu"), or
     `length ** length_penalty` ("length"; Hugging Face and Marian). An output may have at most
     `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
-    what has no end by then is ended there.
+    what has no end by then is ended there. The tokens of `forbidden` are never chosen; with
+    `renormalise` the others share their probability (as many MarianMT models want it).
     """
 
     beam: int = 4
@@ -48,6 +50,13 @@ class Search:
     max_extra: int = 10
     min_length: int = 0
     forbidden: tuple[int, ...] = ()
+    renormalise: bool = False
+
+    @classmethod
+    def of(cls, config: SearchConfig, **changes: Any) -> Search:
+        """A run's own way to search, with the changes that are not None."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return cls(**(config.model_dump() | given))
 
     def __post_init__(self) -> None:
         if self.beam < 1:
@@ -85,8 +94,8 @@ def beam_search(
     among the first `beam` are finished; the best `beam` without it live on. A sentence is done
     with `beam` finished hypotheses none of which is worse than the best that lives, both scored at
     their present length. With beam 1 this is greedy search: it ends where EOS is the most probable.
-    Probabilities are the model's own; padding, the start token and `search.forbidden` are never
-    chosen.
+    Probabilities are the model's own (see `Search.renormalise`); padding, the start token and
+    `search.forbidden` are never chosen.
     """
     device = source.device
     memory, mask = model.encode(source)
@@ -106,6 +115,8 @@ def beam_search(
         log_probabilities[:, :, forbidden] = DEAD
         if cache.steps <= search.min_length:
             log_probabilities[:, :, eos] = DEAD
+        if search.renormalise:
+            log_probabilities = log_probabilities.log_softmax(-1)
         best = best_continuations(log_probabilities, scores, 2 * search.beam)
         for sentence, *candidates in zip(live, *(b.tolist() for b in best), strict=True):
             sentence.advance(*candidates)

@@ -17,11 +17,12 @@ def sinusoids(length: int, width: int) -> Tensor:
     """Position encodings `[length, width]`: all sines, then all cosines.
 
     The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
-    formula in that paper is often read, is the same up to a permutation of neurons.
+    formula in that paper is often read, is the same up to a permutation of neurons. Computed in
+    float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
     """
-    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10000.0) / width))  # [width / 2]
-    angles = torch.arange(length)[:, None] * rates[None, :]  # [length, width / 2]
-    return torch.cat([angles.sin(), angles.cos()], dim=1)
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
+    angles = torch.arange(length)[:, None] * 10000.0**-exponents  # [length, width / 2]
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
 
 class Embedding(nn.Module):

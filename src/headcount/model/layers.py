@@ -63,7 +63,7 @@ class AttentionBlock(Block):
             site,
             layer,
             config.width,
-            config.width_of_head,
+            config.head_width_at(site),
             heads.layers[site][layer],
             config.attention_dropout,
             tape,
@@ -92,8 +92,9 @@ class FeedForwardBlock(Block):
 
     def __init__(self, part: str, layer: int, config: ModelConfig, tape: Tape) -> None:
         super().__init__(part, layer, config, tape)
-        self.expand = nn.Linear(config.width, config.ff_width)
-        self.contract = nn.Linear(config.ff_width, config.width)
+        inner = config.ff_width_at(part)
+        self.expand = nn.Linear(config.width, inner)
+        self.contract = nn.Linear(inner, config.width)
         self.activation = ACTIVATIONS[config.activation]
         self.activation_dropout = config.activation_dropout
         for linear in (self.expand, self.contract):

@@ -33,12 +33,10 @@ class Transformer(nn.Module):
         self.config = config
         self.pad = pad
         self.target_pad = pad if target_pad is None else target_pad
-        self.heads = heads or HeadLayout.full(
-            config.encoder_layers, config.decoder_layers, config.heads
-        )
+        self.heads = heads or full_layout(config)
         self.tape = Tape()
         source_table = embedding_table(source_size, config.width)
-        if config.tie == "all":
+        if config.tie in ("inputs", "all"):
             target_table = source_table
         else:
             target_table = embedding_table(target_size, config.width)
@@ -55,7 +53,7 @@ class Transformer(nn.Module):
         self.decoder_norm = nn.LayerNorm(config.width) if pre_norm else nn.Identity()
         self.output_weight = (
             nn.Parameter(torch.randn(target_size, config.width) * config.width**-0.5)
-            if config.tie == "none"
+            if config.tie in ("none", "inputs")
             else target_table.weight
         )
         self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
@@ -140,3 +138,13 @@ class Transformer(nn.Module):
     def head_list(self) -> list[Head]:
         """Every head that the model has."""
         return self.heads.heads()
+
+
+def full_layout(config: ModelConfig) -> HeadLayout:
+    """All heads that a model of this size has before any is pruned."""
+    return HeadLayout.full(
+        config.encoder_layers,
+        config.decoder_layers,
+        config.heads_at("enc"),
+        config.heads_at("dec"),
+    )

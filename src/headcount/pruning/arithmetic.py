@@ -17,7 +17,7 @@ from headcount.model.transformer import Transformer
 def encoder_products(model: Transformer, source_lengths: Sequence[int]) -> int:
     """Multiply-adds to encode sentences of so many tokens, EOS included."""
     config = model.config
-    feed_forward = 2 * config.width * config.ff_width
+    feed_forward = 2 * config.width * config.ff_width_at("enc_ff")
     total = 0
     for length in source_lengths:
         total += length * feed_forward * config.encoder_layers
@@ -44,7 +44,7 @@ def translation_products(
         rows = sum(hypotheses)
         seen = sum(rows * (step + 1) for step, rows in enumerate(hypotheses))
         total += rows * config.width * len(model.output_weight)
-        total += rows * 2 * config.width * config.ff_width * config.decoder_layers
+        total += rows * 2 * config.width * config.ff_width_at("dec_ff") * config.decoder_layers
         for layer in model.decoder_layers():
             own, cross = layer.self_attention.attention, layer.cross_attention.attention
             total += rows * _projections(own, config.width) + _looking(own, 1) * seen

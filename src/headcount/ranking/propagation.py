@@ -103,8 +103,8 @@ class Propagation:
             for place, attention in self.model.attentions().items()
         }
         source = recording["enc_out", 0, "result"].shape[1] if self.source else 0
-        config = self.model.config
-        position_size = max(config.ff_width, config.width) * starts.element_size()
+        widest = max(max(map_.weight.shape) for map_ in self.maps.values())
+        position_size = widest * starts.element_size()
         for window in plan_starts(steps, position_size, source, self.memory):
             descent = Descent(flows, window, source, self.options, heads, audit)
             descent.run(starts)
