@@ -34,7 +34,7 @@ def print_json(value: Any) -> None:
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Progress]:
     """A progress display that leaves the screen clean, or none."""
-    with _bar(disable=quiet) as progress:
+    with _bar(disable=quiet or not remarks.is_terminal) as progress:
         yield progress
 
 
