@@ -8,6 +8,7 @@ __version__ = "0.1.0"
 # The verbs of the command line as functions, and the modules that hold them. They are imported
 # when first used (PEP 562), so that `import headcount` costs nothing.
 _VERBS = {
+    "rank": "headcount.ranking.rank",
     "score": "headcount.scoring",
     "translate": "headcount.translation",
 }

@@ -111,8 +111,9 @@ class _Copies:
 def sentence_losses(model: Transformer, states: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy summed over the target tokens of each sentence, `[batch]`, float64."""
     real = labels != model.target_pad
+    exact = torch.promote_types(states.dtype, torch.float32)
     losses = [
-        F.cross_entropy(model.logits(part).float(), wanted, reduction="none")
+        F.cross_entropy(model.logits(part).to(exact), wanted, reduction="none")
         for part, wanted in zip(
             states[real].split(LOGIT_ROWS), labels[real].split(LOGIT_ROWS), strict=True
         )

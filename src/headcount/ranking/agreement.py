@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -22,8 +22,10 @@ _BLOCK = 4_000_000  # elements of one comparison of all heads with all heads
 class Agreement:
     """Rank correlations of two measures over some heads; None where one is constant.
 
-    `group` is `enc.0` for a layer, `enc` for a site, `all` for all heads. Intervals are percentiles
-    over bootstrap samples of the sentences.
+    `group` is `enc.0` for a layer, `enc.*` for the mean over the layers of a site, `enc` for all
+    heads of the site, `all` for all heads. A measure that is normalised within layers (LRP) says
+    nothing of heads of different layers, so `enc.*` is the one to look at. Intervals are
+    percentiles over bootstrap samples of the sentences.
     """
 
     first: str
@@ -53,7 +55,8 @@ def spearman(first: Tensor, second: Tensor) -> Tensor:
 def kendall(first: Tensor, second: Tensor) -> Tensor:
     """Kendall's tau-b from two `comparisons`: `[...]`."""
     a, b = first.flatten(-2), second.flatten(-2)
-    return (a * b).sum(-1) / ((a * a).sum(-1) * (b * b).sum(-1)).sqrt()
+    agree, in_a, in_b = ((x * y).sum(-1, dtype=torch.float64) for x, y in ((a, b), (a, a), (b, b)))
+    return agree / (in_a * in_b).sqrt()
 
 
 def bootstrap_draws(sentences: int, replicates: int = REPLICATES, seed: int = 1) -> Tensor:
@@ -64,18 +67,27 @@ def bootstrap_draws(sentences: int, replicates: int = REPLICATES, seed: int = 1)
     return draws.scatter_add_(1, picks, torch.ones_like(picks, dtype=torch.float64))
 
 
-def groups_of(heads: Sequence[Head]) -> dict[str, list[int]]:
-    """Layers, sites, and all heads, with the places of their heads; single heads make no group."""
-    groups: dict[str, list[int]] = {}
-    for site in SITES:
+def groups_of(heads: Sequence[Head]) -> dict[str, list[list[int]]]:
+    """Groups of heads by name: places of the heads to correlate, in lists to take the mean over.
+
+    Layers, the mean over the layers of a site, sites, and all heads; a single head is no group.
+    """
+    groups: dict[str, list[list[int]]] = {}
+    sites = [site for site in SITES if any(head.site == site for head in heads)]
+    for site in sites:
         of_site = [i for i, head in enumerate(heads) if head.site == site]
-        for layer in sorted({heads[i].layer for i in of_site}):
-            groups[f"{site}.{layer}"] = [i for i in of_site if heads[i].layer == layer]
-        groups[site] = of_site
-    groups["all"] = list(range(len(heads)))
-    if sum(groups[site] != [] for site in SITES) == 1:
-        del groups["all"]  # it would repeat the only site
-    return {name: places for name, places in groups.items() if len(places) > 1}
+        layers = {
+            f"{site}.{layer}": [i for i in of_site if heads[i].layer == layer]
+            for layer in sorted({heads[i].layer for i in of_site})
+        }
+        layers = {name: places for name, places in layers.items() if len(places) > 1}
+        groups |= {name: [places] for name, places in layers.items()}
+        if len(layers) > 1:
+            groups[f"{site}.*"] = list(layers.values())
+        groups[site] = [of_site]
+    if len(sites) > 1:
+        groups["all"] = [list(range(len(heads)))]
+    return {name: parts for name, parts in groups.items() if len(parts[0]) > 1}
 
 
 def agreement(
@@ -86,45 +98,46 @@ def agreement(
     seed: int = 1,
 ) -> list[Agreement]:
     """Every two measures in every group. `fixed` columns `[heads]` do not vary with sentences."""
-    values = {name: found.values() for name, found in evidence.items()} | dict(fixed)
+    values = {name: found.values()[None] for name, found in evidence.items()}
+    values |= {name: column[None] for name, column in fixed.items()}
+    samples: dict[str, Tensor] = {}
     if replicates and evidence:
         sentences = len(next(iter(evidence.values())).sums)
         draws = bootstrap_draws(sentences, replicates, seed)
-    else:
-        draws = torch.zeros(0, 1, dtype=torch.float64)
-    samples = {name: found.resampled(draws) for name, found in evidence.items() if len(draws)}
-    samples |= {name: column.expand(len(draws), -1) for name, column in fixed.items()}
+        samples = {name: found.resampled(draws) for name, found in evidence.items()}
+        samples |= {name: column.expand(replicates, -1) for name, column in fixed.items()}
     rows = []
-    for group, places in groups_of(heads).items():
+    for group, parts in groups_of(heads).items():
         for first, second in combinations(values, 2):
-            whole = _correlations(values[first][places], values[second][places])
+            whole = correlations(values[first], values[second], parts)
             intervals: list[tuple[float, float] | None] = [None, None]
-            if len(draws):
-                pairs = list(_blocks(samples[first][:, places], samples[second][:, places]))
-                columns = (torch.cat(parts) for parts in zip(*pairs, strict=True))
-                intervals = [_interval(column) for column in columns]
+            if samples:
+                found = correlations(samples[first], samples[second], parts)
+                intervals = [_interval(column) for column in found]
             row = Agreement(
-                first, second, group, len(places),
+                first, second, group, sum(map(len, parts)),
                 _finite(whole[0]), intervals[0], _finite(whole[1]), intervals[1],
             )  # fmt: skip
             rows.append(row)
     return rows
 
 
-def _correlations(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    a, b = comparisons(first), comparisons(second)
-    return spearman(a, b), kendall(a, b)
+def correlations(first: Tensor, second: Tensor, parts: list[list[int]]) -> Tensor:
+    """Spearman and Kendall of `[replicates, heads]`, the mean over `parts`: `[2, replicates]`.
 
-
-def _blocks(first: Tensor, second: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Correlations of replicates `[replicates, heads]`, so many at a time as memory allows."""
-    size = max(1, _BLOCK // first.shape[1] ** 2)
-    for a, b in zip(first.split(size), second.split(size), strict=True):
-        yield _correlations(a, b)
+    Layers whose heads are all alike have no correlation and are left out of the mean.
+    """
+    found = []
+    for places in parts:
+        size = max(1, _BLOCK // len(places) ** 2)
+        blocks = zip(first[:, places].split(size), second[:, places].split(size), strict=True)
+        signs = ((comparisons(a), comparisons(b)) for a, b in blocks)
+        found.append(torch.cat([torch.stack([spearman(*s), kendall(*s)]) for s in signs], 1))
+    return torch.stack(found).nanmean(0)
 
 
 def _interval(samples: Tensor) -> tuple[float, float] | None:
-    samples = samples[~samples.isnan()].double()
+    samples = samples[~samples.isnan()]
     if not len(samples):
         return None
     tail = (1 - LEVEL) / 2

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcount.data.pairs import Progress
 from headcount.heads import Head
-from headcount.model.decoding import GREEDY, Search
+from headcount.model.decoding import Search
 from headcount.model.gating import gated, mask_gates
 from headcount.model.transformer import Transformer
 from headcount.ranking.sentences import Sentences
@@ -23,9 +23,9 @@ def bleu_losses(
     run: Run,
     sentences: Sentences,
     heads: Sequence[Head],
+    search: Search,
     workers: Workers,
     progress: Progress,
-    search: Search = GREEDY,
 ) -> Tensor:
     """BLEU of the whole model minus BLEU without each head, `[heads]`.
 

@@ -28,6 +28,7 @@ from headcount.run import Run, load_run
 from headcount.training.distribution import connect
 
 RANKING = "ranking.json"
+AGREEMENT = "agreement.json"
 PREFIXES = ("own", "reference")
 
 
@@ -114,16 +115,16 @@ def rank(
     if prefix == "reference" and reference is None:
         raise UserError("The prefix is to be the reference, but there is none.", "Give --ref.")
     options = lrp or LrpOptions()
-    search = Search(beam=beam)
     with connect() as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
         ready = load_sentences(run, source, reference, sentences)
+        search = Search.of(run.config.search, beam=beam, nbest=1)
         settings = MeasureSettings(measures, tuple(sites), options, prefix, search)
         report = progress if progress and workers.leader else _silent
         measured = measure(run, ready, settings, workers, report)
         ranking = _table(measured, seed)
         if bleu:
-            lost = bleu_losses(run, ready, measured.heads, workers, report)
+            lost = bleu_losses(run, ready, measured.heads, search, workers, report)
             ranking.add("ablation_bleu", _column(measured.heads, lost))
         ranking.about = {
             "sentences": len(ready),

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.run import Run
@@ -77,7 +78,7 @@ def _usable(run: Run, lines: list[str], targets: list[str] | None) -> Sentences:
             skipped["empty"] += 1
         elif max(len(tokens), len(target)) > longest:
             skipped["too_long"] += 1
-        elif all(token == run.source_tokenizer.unk for token in tokens):
+        elif _nothing_known(run.source_tokenizer, tokens):
             skipped["unknown"] += 1
         else:
             kept.append(i)
@@ -93,6 +94,11 @@ def _usable(run: Run, lines: list[str], targets: list[str] | None) -> Sentences:
         None if targets is None else [targets[i] for i in kept],
         {key: skipped[key] for key in REASONS},
     )
+
+
+def _nothing_known(tokenizer: Tokenizer, tokens: list[int]) -> bool:
+    """Whether unknown tokens are all there is: nothing but them and marks of word starts."""
+    return tokenizer.unk in tokens and not tokenizer.decode(tokens)
 
 
 def _lines(given: Lines, remedy: str) -> list[str]:

@@ -1,0 +1,230 @@
+"""The whole ranking: columns, files, several processes, bad input."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import shutil
+import socket
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from headcount import rank
+from headcount.cli import main
+from headcount.errors import UserError
+from headcount.heads import Head, HeadTable
+from headcount.model.decoding import GREEDY, beam_search
+from headcount.model.gating import gated
+from headcount.model.removal import remove_heads
+from headcount.ranking import measuring
+from headcount.ranking.options import LrpOptions
+from headcount.ranking.propagation import Propagation
+from headcount.ranking.rank import random_scores
+from headcount.ranking.relevance import layer_shares
+from headcount.run import load_run
+
+SOURCE = ["The cat sees the dog .", "A big dog", "I see you , and you see me !", "it"] * 2
+REFERENCE = ["Le chat voit le chien .", "grand chien", "voit le chat !", "le chien"] * 2
+
+
+@pytest.fixture
+def copy(run_folder, tmp_path) -> Path:
+    """A run folder that may be changed."""
+    return Path(shutil.copytree(run_folder, tmp_path / "run"))
+
+
+@pytest.fixture
+def files(tmp_path) -> tuple[Path, Path]:
+    for name, lines in (("src", SOURCE), ("ref", REFERENCE)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path / "src", tmp_path / "ref"
+
+
+def test_all_measures_of_all_heads(run_folder):
+    ranking = rank(run_folder, SOURCE, REFERENCE, bleu=True)
+    assert list(ranking.columns) == [
+        "lrp", "confidence", "ablation", "gradient", "random", "ablation_bleu",
+    ]  # fmt: skip
+    assert len(ranking.heads) == 18
+    for name, column in ranking.columns.items():
+        assert set(column) == set(ranking.heads), name
+    for site in ("enc", "dec", "cross"):
+        for layer in (0, 1):
+            shares = [ranking["lrp"][Head(site, layer, i)] for i in range(3)]
+            assert sum(shares) == pytest.approx(1.0)
+            assert min(shares) >= 0
+    assert all(0 < value <= 1 for value in ranking["confidence"].values())
+    assert all(value >= 0 for value in ranking["gradient"].values())
+    assert "<table>" in ranking._repr_html_()
+
+
+def test_relevance_is_the_mean_over_all_steps_of_own_translations(run_folder):
+    """With single sentences as batches and greedy translations found apart."""
+    run = load_run(run_folder)
+    ids = run.target_tokenizer
+    propagation = Propagation(run.model, LrpOptions())
+    total, steps = torch.zeros(3).double(), 0
+    for line in SOURCE:
+        source = torch.tensor([[*run.source_tokenizer.encode(line), run.source_tokenizer.eos]])
+        best = beam_search(run.model, source, GREEDY, start=ids.start, eos=ids.eos)[0][0].tokens
+        limit = GREEDY.limit(source.shape[1], run.config.model.max_positions)
+        prefix = torch.tensor([[ids.start, *best][:limit]])
+        found = propagation.propagate(propagation.record(source, prefix), [prefix.shape[1]])
+        shares, usable = layer_shares(found.heads["enc", 1][0].double(), "absolute")
+        assert usable.all()
+        total += shares.sum(0)
+        steps += prefix.shape[1]
+    ranking = rank(run, SOURCE, by=["lrp"])
+    values = [ranking["lrp"][Head("enc", 1, i)] for i in range(3)]
+    assert values == pytest.approx((total / steps).tolist(), rel=1e-4)
+    assert ranking.about["steps"] == steps
+
+
+def test_the_reference_as_prefix(run_folder):
+    ranking = rank(run_folder, SOURCE, REFERENCE, by=["lrp"], prefix="reference")
+    ids = load_run(run_folder).target_tokenizer
+    assert ranking.about["steps"] == sum(len(ids.encode(line)) + 1 for line in REFERENCE)
+
+
+def test_a_pruned_and_gated_run(run_folder):
+    run = load_run(run_folder)
+    gone = [Head("enc", 0, i) for i in range(3)] + [Head("cross", 1, 2)]
+    run.model = remove_heads(run.model, gone)
+    with gated(run.model, {("dec", 0): torch.tensor([1.0, 0.5, 0.0])}):
+        ranking = rank(run, SOURCE, REFERENCE)
+    assert not set(gone) & set(ranking.heads)
+    closed = Head("dec", 0, 2)
+    assert ranking["lrp"][closed] == 0.0
+    assert ranking["ablation"][closed] == 0.0
+    assert ranking["gradient"][closed] > 0.0
+    assert ranking["random"] == {
+        head: value
+        for head, value in random_scores(load_run(run_folder).model.head_list(), 1).items()
+        if head not in gone
+    }
+
+
+def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
+    run = load_run(copy)
+    table = run.head_table()
+    table.add("role", {Head("enc", 0, 0): "positional"})
+    table.add("lrp", dict.fromkeys(run.model.head_list(), 7.0))
+    table.save(run.analysis)
+    rank(run, SOURCE, by=["lrp"], sites=["enc"], save=True)
+    saved = HeadTable.load(run.analysis, run.model.head_list())
+    assert saved["role"] == {Head("enc", 0, 0): "positional"}
+    assert saved["lrp"][Head("dec", 0, 0)] == 7.0
+    assert saved["lrp"][Head("enc", 0, 0)] < 1.0
+    about = json.loads((run.analysis / "ranking.json").read_text())
+    assert about["lrp"]["rule"] == LrpOptions().rule
+    assert about["audit"][0]["station"] == "logit"
+
+
+def test_two_processes_find_what_one_finds(run_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(measuring, "BATCH_TOKENS", 12)  # several batches to share out
+    alone = rank(run_folder, SOURCE, REFERENCE, bleu=True).to_json()
+    # Forked, so that torch is not imported again.
+    fork, port = multiprocessing.get_context("fork"), free_port()
+    arguments = [(number, port, run_folder, tmp_path / f"{number}.json") for number in range(2)]
+    workers = [fork.Process(target=rank_as_worker, args=each) for each in arguments]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(timeout=120)
+    assert [worker.exitcode for worker in workers] == [0, 0]
+    first, second = (json.loads((tmp_path / f"{number}.json").read_text()) for number in range(2))
+    assert first == second
+    close = partial(pytest.approx, rel=1e-9, abs=1e-9)
+    for row, other in zip(
+        first.pop("heads") + first.pop("audit"),
+        alone.pop("heads") + alone.pop("audit"),
+        strict=True,
+    ):
+        for name, value in other.items():
+            assert row[name] == (value if isinstance(value, str) else close(value))
+    assert first == alone
+
+
+def rank_as_worker(number: int, port: int, folder: Path, out: Path) -> None:
+    os.environ |= {
+        "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    out.write_text(json.dumps(rank(folder, SOURCE, REFERENCE, bleu=True).to_json()))
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def test_measures_that_lack_what_they_need(run_folder):
+    with pytest.raises(UserError, match="ablation needs reference"):
+        rank(run_folder, SOURCE, by=["ablation"])
+    with pytest.raises(UserError, match="no measure 'lpr'"):
+        rank(run_folder, SOURCE, by=["lpr"])
+    with pytest.raises(UserError, match="no prefix 'gold'"):
+        rank(run_folder, SOURCE, prefix="gold")
+    with pytest.raises(UserError, match="there is none"):
+        rank(run_folder, SOURCE, prefix="reference")
+    with pytest.raises(UserError, match="--bleu needs"):
+        rank(run_folder, SOURCE, by=["lrp"], bleu=True)
+
+
+@pytest.fixture
+def command(monkeypatch, capsys):
+    """Run `headcount rank` and give exit code, output and errors."""
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["headcount", "rank", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stopped:
+            code = stopped.code or 0
+        printed = capsys.readouterr()
+        return code, printed.out, printed.err
+
+    return run
+
+
+def test_the_command_prints_heads_audit_and_agreement(command, copy, files):
+    code, out, _ = command(copy, "--src", files[0], "--ref", files[1], "--audit", "--agreement")
+    assert code == 0
+    for text in ("enc.0.2", "dec_out", "lrp / ablation", "8 sentences", "cross.1.0"):
+        assert text in out
+    for name in ("heads.csv", "heads.json", "ranking.json", "agreement.json"):
+        assert (copy / "analysis" / name).is_file()
+
+
+def test_the_command_prints_json(command, copy, files):
+    code, out, err = command(copy, "--src", files[0], "--sites", "enc", "--json", "--quiet")
+    assert code == 0
+    assert err == ""
+    found = json.loads(out)
+    assert len(found["heads"]) == 6
+    assert found["sentences"] == len(SOURCE)
+
+
+def test_bad_input_is_one_line_and_exit_code_2(command, copy, files, tmp_path):
+    empty = tmp_path / "empty"
+    empty.write_text("")
+    cases = {
+        (copy, "--src", empty): "is empty",
+        (copy, "--src", tmp_path / "none"): "does not exist",
+        (tmp_path, "--src", files[0]): "not a run folder",
+        (copy, "--src", files[0], "--rule", "zpluss"): "Did you mean 'zplus'",
+        (copy, "--src", files[0], "--sites", "encoder"): "Unknown attention site",
+        (copy, "--src", files[0], "--by", "gradient"): "needs reference",
+    }
+    for arguments, expected in cases.items():
+        code, _, err = command(*arguments)
+        assert code == 2, arguments
+        assert expected in err
+        assert len(err.strip().splitlines()) == 1
+    assert not (copy / "analysis").exists()
