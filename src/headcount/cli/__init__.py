@@ -25,7 +25,7 @@ app = typer.Typer(
 )
 
 # Verb -> the module of this package that holds the function of the same name.
-VERBS = ("demo", "data", "train", "translate", "score", "roles")
+VERBS = ("demo", "data", "train", "translate", "score", "rank", "roles", "prune")
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
     app.command(name=verb.replace("_", "-"))(getattr(module, verb))
