@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -142,3 +143,18 @@ def test_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{")
     with pytest.raises(UserError, match=r"x\.json is not valid JSON"):
         read_json(tmp_path / "x.json")
+
+
+def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    stale = tmp_path / f".run.{gone.pid}.partial"
+    stale.mkdir()
+    (stale / "half").write_text("x")
+    living = tmp_path / f".run.{os.getppid()}.partial"
+    living.mkdir()
+    with atomic_folder(tmp_path / "run") as partial:
+        (partial / "whole").write_text("y")
+    assert not stale.exists()
+    assert living.exists()
+    assert (tmp_path / "run" / "whole").read_text() == "y"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import gzip
 import json
 import os
@@ -23,7 +24,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     A reader sees either the old file or the whole new one, also after a power cut: the content
     is flushed to the disk before the rename.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = _partial(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -40,8 +41,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; on success it becomes `path`, else it is removed."""
     path = path.absolute()  # "." has no name to put a partial folder beside
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial = _partial(path)
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
@@ -53,6 +53,25 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             os.replace(partial, path)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
+
+
+def _partial(path: Path) -> Path:
+    """Where `path` is written until it is whole; what killed processes left there is removed."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        owner = left.name.split(".")[-2]
+        if owner == str(os.getpid()) or (owner.isdigit() and not _alive(int(owner))):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager

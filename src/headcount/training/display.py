@@ -48,6 +48,7 @@ class TrainingDisplay:
             f"update {self.train['update']}  epoch {self.train['epoch'] + 1}"
             f"  loss {self.train['loss']:.3f}  nll {self.train['nll']:.3f}"
             f"  {self.train['source_tokens_per_second']:.0f} source tokens/s"
+            f" ({self.train['target_padding']:.1%} padding)"
             f"  {_clock(seconds)} done, at most {_clock(left)} left"
         )
         if "open" in self.train:

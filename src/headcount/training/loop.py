@@ -68,6 +68,8 @@ class _Window:
     nll: Tensor
     target_tokens: int = 0
     source_tokens: int = 0
+    real: np.ndarray = field(default_factory=lambda: np.zeros(2))  # source and target positions
+    padded: np.ndarray = field(default_factory=lambda: np.zeros(2))  # the same, padding included
     began: float = field(default_factory=time.perf_counter)
 
 
@@ -189,6 +191,8 @@ class Trainer:
             global_number = self.workers.rank + i * self.workers.world
             torch.manual_seed(_seed(self.config.seed, number, 1 + global_number))
             batch = micro_batch.build().to(self.workers.device)
+            window.real += (batch.source_tokens, batch.target_tokens)
+            window.padded += (batch.source.numel(), batch.target_output.numel())
             with self._precision():
                 losses = self.objective.losses(batch)
             (losses.smoothed / update.target_tokens).backward()
@@ -221,6 +225,7 @@ class Trainer:
         if not np.isfinite(sums[0]):
             self._diverged()
         seconds = time.perf_counter() - window.began
+        waste = 1 - window.real / np.maximum(window.padded, 1)
         line: Metrics = {
             "kind": "train",
             "update": self.progress.update,
@@ -230,6 +235,8 @@ class Trainer:
             "learning_rate": self.optimiser.param_groups[0]["lr"],
             "source_tokens": self.progress.source_tokens,
             "source_tokens_per_second": window.source_tokens / seconds,
+            "source_padding": round(float(waste[0]), 4),
+            "target_padding": round(float(waste[1]), 4),
             "seconds": self.progress.seconds,
             **self.objective.metrics(),
         }
