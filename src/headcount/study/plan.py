@@ -172,7 +172,9 @@ def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage
     needs = [f"{pair.name}/{_short(model, pair)}" for model in chosen]
     assert made >= set(needs)
     out = folder / "bench.json"
-    command = ("headcount.study.bench_models", str(out), *runs)
+    config = load_recipe(pair.recipe, pair.set)
+    source = _corpus(pair, config, folder)[0] / f"test.{config.data.source}"
+    command = ("headcount.study.bench_models", str(out), str(source), *runs)
     return Stage("bench", "bench", command, (out,), tuple(needs), seconds=60)
 
 

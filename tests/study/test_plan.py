@@ -1,0 +1,88 @@
+"""From a study's recipe to the commands that a person could run by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headcount.errors import UserError
+from headcount.study.plan import make_plan
+from headcount.study.recipe import load_study
+from headcount.study.stages import Stage
+
+STUDY = """
+title: A test
+pairs:
+  - {name: en-fr, domain: talk, recipe: train.yaml, set: [training.updates=7]}
+analysis: {rank_sentences: 5, role_sentences: 6, score_sentences: 7}
+pruning:
+  updates: 9
+  encoder_penalties: [0.01]
+  encoder_keep: [2]
+  keep_by: [learned, lrp, random]
+  all_penalties: [0.02]
+  scratch_penalties: [0.02]
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    (tmp_path / "train.yaml").write_text("data: {corpus: builtin}\nmodel: {layers: 1}\n")
+    (tmp_path / "study.yaml").write_text(STUDY)
+    return tmp_path / "study.yaml"
+
+
+def plan(recipe: Path) -> dict[str, Stage]:
+    return {stage.name: stage for stage in make_plan(load_study(recipe), Path("out"))}
+
+
+def test_every_need_comes_before(recipe: Path) -> None:
+    stages = make_plan(load_study(recipe), Path("out"))
+    seen: set[str] = set()
+    for stage in stages:
+        assert set(stage.needs) <= seen, stage.name
+        assert stage.name not in seen
+        seen.add(stage.name)
+
+
+def test_all_models_are_made_and_scored(recipe: Path) -> None:
+    stages = plan(recipe)
+    models = {
+        "full", "enc-penalty-0.01", "enc-keep-2-learned", "enc-keep-2-lrp", "enc-keep-2-random",
+        "all-penalty-0.02", "scratch-penalty-0.02",
+    }  # fmt: skip
+    for model in models:
+        assert f"en-fr/{model}" in stages
+        assert f"en-fr/{model}/score" in stages
+    analysed = {name.split("/")[1] for name in stages if name.endswith("/roles")}
+    assert analysed == {"full", "enc-penalty-0.01", "all-penalty-0.02"}
+    assert "en-fr/full/rank" in stages["en-fr/enc-keep-2-lrp"].needs
+    assert stages["en-fr/scratch-penalty-0.02"].needs == ("en-fr/all-penalty-0.02",)
+
+
+def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
+    stages = plan(recipe)
+    prune = " ".join(stages["en-fr/enc-penalty-0.01"].command)
+    assert prune.startswith("headcount prune out/runs/en-fr-full --train out/corpora/en-fr")
+    assert "--penalty 0.01" in prune
+    assert "--sites enc " in prune
+    twin = stages["en-fr/scratch-penalty-0.02"].command
+    assert twin[twin.index("--heads-from") + 1] == "out/runs/en-fr-all-penalty-0.02"
+    assert "training.updates=7" in stages["en-fr/full"].command
+
+
+def test_bad_recipes_are_clear(recipe: Path) -> None:
+    good = recipe.read_text()
+    recipe.write_text(good.replace("encoder_keep", "encoder_keeps"))
+    with pytest.raises(UserError, match="'encoder_keep'"):
+        load_study(recipe)
+    recipe.write_text(good.replace("scratch_penalties: [0.02]", "scratch_penalties: [0.3]"))
+    with pytest.raises(UserError, match="twin"):
+        load_study(recipe)
+    recipe.write_text(good.replace("recipe: train.yaml", "recipe: none.yaml"))
+    with pytest.raises(UserError, match=r"none\.yaml"):
+        load_study(recipe)
+    recipe.write_text(good.replace("- {name: en-fr", "- {name: ../up"))
+    with pytest.raises(UserError, match="name"):
+        load_study(recipe)

@@ -1,0 +1,140 @@
+"""Stages: done ones are never repeated, killed ones go on, changed inputs are made anew."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from headcount.errors import UserError
+from headcount.study.runner import Runner, choose
+from headcount.study.stages import Book, Stage
+
+TASK = """
+import pathlib, sys, time
+out, note, delay = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
+with (out.parent / "calls.txt").open("a") as log:
+    log.write(f"{out.name} {note} {' '.join(sys.argv[4:])}".strip() + chr(10))
+time.sleep(delay)
+if note == "fail":
+    sys.exit("headcount: this stage cannot work.")
+out.write_text(note)
+"""
+
+
+@pytest.fixture
+def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A module that a stage can run; its calls are counted in `calls.txt`."""
+    (tmp_path / "stage_task.py").write_text(TASK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def make(
+    task: Path, name: str, note: str = "x", needs: tuple[str, ...] = (), delay: float = 0,
+    reads: tuple[Path, ...] = (), resume: tuple[str, ...] = (),
+) -> Stage:  # fmt: skip
+    out = task / name
+    command = ("stage_task", str(out), note, str(delay))
+    return Stage(name, "test", command, (out,), needs, reads, resume)
+
+
+def calls(task: Path) -> list[str]:
+    path = task / "calls.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def run(task: Path, *stages: Stage, jobs: int = 1) -> Book:
+    book = Book.open(task / "study", stages)
+    Runner(book, list(book.stages), jobs).run()
+    return book
+
+
+def test_runs_in_order_and_repeats_nothing(task: Path) -> None:
+    stages = [make(task, "a"), make(task, "b", needs=("a",))]
+    book = run(task, *stages)
+    assert calls(task) == ["a x", "b x"]
+    assert all(book.done(name) for name in "ab")
+    run(task, *stages)
+    assert calls(task) == ["a x", "b x"]
+
+
+def test_a_changed_input_repeats_what_depends_on_it(task: Path) -> None:
+    recipe = task / "recipe.yaml"
+    recipe.write_text("one")
+
+    def stages() -> list[Stage]:
+        first = make(task, "a", reads=(recipe,))
+        return [first, make(task, "b", needs=("a",)), make(task, "c")]
+
+    run(task, *stages())
+    recipe.write_text("two")
+    run(task, *stages())
+    assert calls(task) == ["a x", "b x", "c x", "a x", "b x"]
+
+
+def test_a_lost_result_is_made_again(task: Path) -> None:
+    run(task, make(task, "a"))
+    (task / "a").unlink()
+    run(task, make(task, "a"))
+    assert calls(task) == ["a x", "a x"]
+
+
+def test_a_killed_stage_goes_on_with_resume(task: Path) -> None:
+    stage = make(task, "a", delay=30, resume=("--resume",))
+    book = Book.open(task / "study", [stage])
+    runner = Runner(book, ["a"])
+
+    def interrupt() -> None:
+        if calls(task):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(interrupt)
+    assert runner.running[0].process.poll() is not None
+    assert not book.done("a")
+    again = Book.open(task / "study", [stage])
+    assert again.begin("a")[-1] == "--resume"
+    other = make(task, "a", note="y", resume=("--resume",))
+    assert "--resume" not in Book.open(task / "study", [other]).begin("a")
+
+
+def test_a_failed_stage_names_its_reason_and_log(task: Path) -> None:
+    with pytest.raises(UserError, match=r"Stage a failed: this stage cannot work\.") as error:
+        run(task, make(task, "a", note="fail"), make(task, "b", needs=("a",)))
+    assert ".log" in str(error.value)
+    assert calls(task) == ["a fail"]
+
+
+def test_independent_stages_run_side_by_side(task: Path) -> None:
+    book = Book.open(task / "study", [make(task, "a", delay=1.5), make(task, "b", delay=1.5)])
+    runner = Runner(book, ["a", "b"], jobs=2)
+    most = 0
+
+    def watch() -> None:
+        nonlocal most
+        most = max(most, len(runner.running))
+
+    runner.run(watch)
+    assert most == 2
+
+
+def test_choosing_takes_what_is_needed(task: Path) -> None:
+    stages = [make(task, "a"), make(task, "b", needs=("a",)), make(task, "c")]
+    book = Book.open(task / "study", stages)
+    assert choose(book, only=["b"]) == ["a", "b"]
+    assert choose(book, only=["[bc]"]) == ["a", "b", "c"]
+    assert choose(book, until="a") == ["a"]
+    assert choose(book) == ["a", "b", "c"]
+    with pytest.raises(UserError, match="No stage is called 'z'"):
+        choose(book, only=["z"])
+
+
+def test_estimates_learn_from_stages_of_the_same_kind(task: Path) -> None:
+    stages = [make(task, "a", delay=0.5), make(task, "b")]
+    book = Book.open(task / "study", stages)
+    assert book.estimate("b") == 60.0
+    began = time.monotonic()
+    Runner(book, ["a"]).run()
+    assert 0.4 < book.estimate("b") <= time.monotonic() - began + 0.5
