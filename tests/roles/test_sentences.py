@@ -99,12 +99,22 @@ def test_a_batch_as_tensors() -> None:
     assert batch.source.tolist() == [[7, 8, 9, 3], [6, 3, 0, 0]]
     assert batch.real.tolist() == [[True, True, True, False], [True, False, False, False]]
     assert batch.groups.tolist() == [0, 5]
-    assert batch.member[0].tolist() == [[1, 0], [1, 0], [0, 1], [0, 0]]
-    assert not batch.member[1].any()
+    assert batch.words.rows.tolist() == [0]
+    assert batch.words.member.tolist() == [[[1, 0], [1, 0], [0, 1], [0, 0]]]
     assert [part.tolist() for part in vars(batch.arcs).values()] == [[0], [1], [0], [2]]
     empty = SentenceBatch.of([second], pad=0, eos=3)
     assert empty.arcs.row.dtype == torch.int64
     assert len(empty.arcs.row) == 0
+    assert len(empty.words.rows) == 0
+
+
+def test_words_that_are_tokens_need_no_word_attention() -> None:
+    whole = ReadySentence(0, [7, 8], [0, 1], [(1, 0, 0)])
+    pieces = ReadySentence(1, [7, 8, 9], [0, 1, 1], [(1, 0, 0)])
+    joined = ReadySentence(2, [7, 8, 9], [0, 0, 1], [])  # has nothing to be measured on
+    batch = SentenceBatch.of([whole, pieces, joined], pad=0, eos=3)
+    assert batch.words.rows.tolist() == [1]
+    assert batch.words.member.sum((1, 2)).tolist() == [3]
 
 
 def test_the_stream_is_read_a_chunk_at_a_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headcount.roles.syntactic import Arcs, SyntacticCounts, meets
+from headcount.roles.syntactic import Arcs, SyntacticCounts, Words, meets
 
 
 def test_every_instance_counts_once_in_each_direction() -> None:
@@ -23,7 +23,9 @@ def test_every_instance_counts_once_in_each_direction() -> None:
 def test_a_batch_without_instances_is_no_trouble() -> None:
     counts = SyntacticCounts(groups=1, relations=1, heads=1)
     none = Arcs(*torch.zeros(0, 4, dtype=torch.int64).unbind(1))
-    counts.add(slice(0, 1), torch.rand(1, 1, 3, 3), torch.zeros(1, 3, 0), none, torch.tensor([0]))
+    words = Words(torch.tensor([0]), torch.zeros(1, 3, 0))
+    weights, places = torch.rand(1, 1, 3, 3), torch.zeros(1, 1, 3, dtype=torch.int64)
+    counts.add(slice(0, 1), weights, places, words, none, torch.tensor([0]))
     assert counts.hits.sum() == 0
 
 

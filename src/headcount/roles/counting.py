@@ -114,7 +114,7 @@ class EncoderCounts:
             self.positional.add(heads, places, real, groups)
             if rare is not None:
                 self.rare.add(heads, places, rare, groups)
-            self.syntactic.add(heads, weights[layer], batch.member, batch.arcs, groups)
+            self.syntactic.add(heads, weights[layer], places, batch.words, batch.arcs, groups)
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -136,6 +136,8 @@ class DecoderCounts:
 
         `real` `[batch, target]` is true for the tokens after START.
         """
+        if not real.any():
+            return
         self.confidence.add_queries(real)
         self.positional.add_queries(real, groups)
         for layer, heads in self.heads.layers.items():
@@ -165,6 +167,8 @@ class CrossCounts:
         Query t produces target token t, so that the last query, which produces EOS, is left out.
         `real` `[batch, target]` is true for tokens, `source_real` `[batch, source]` likewise.
         """
+        if not real.any():
+            return
         sources = source_real.sum(-1)
         aligned = diagonal(sources, real.sum(-1), real.shape[1])
         self.confidence.add_queries(real)

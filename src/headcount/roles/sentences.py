@@ -22,7 +22,7 @@ from headcount.roles.offsets import RelativePositions
 from headcount.roles.parses import word_spans
 from headcount.roles.person import PERSONS, SUBJECT, person_of
 from headcount.roles.relations import ROOT, canonical
-from headcount.roles.syntactic import Arcs
+from headcount.roles.syntactic import Arcs, Words
 from headcount.roles.uncertainty import GROUPS
 from headcount.roles.words import NO_WORD, membership
 
@@ -172,13 +172,13 @@ class SentenceBatch:
     """Sentences as tensors.
 
     source: [batch, length], tokens + EOS, padded; real: [batch, length], true for tokens
-    groups: [batch]; member: [batch, length, words], which pieces are which words'
+    groups: [batch]
     """
 
     source: Tensor
     real: Tensor
     groups: Tensor
-    member: Tensor
+    words: Words
     arcs: Arcs
 
     @classmethod
@@ -197,21 +197,31 @@ class SentenceBatch:
         source = np.full(real.shape, pad, dtype=np.int64)
         source[real] = [token for s in sentences for token in s.ids]
         source[np.arange(len(lengths)), lengths] = eos
-        words = np.full(real.shape, NO_WORD, dtype=np.int64)
-        words[real] = [
-            unit
-            for s in sentences
-            for unit in (s.units if s.units is not None else [NO_WORD] * len(s.ids))
-        ]
         arcs = [(row, *arc) for row, s in enumerate(sentences) for arc in s.arcs]
         table = torch.tensor(arcs, dtype=torch.int64, device=device).reshape(len(arcs), 4)
         return cls(
             source=torch.from_numpy(source).to(device),
             real=torch.from_numpy(real).to(device),
             groups=torch.tensor([s.group for s in sentences], device=device),
-            member=membership(torch.from_numpy(words).to(device), int(words.max()) + 1),
+            words=_words(sentences, real.shape[1], device),
             arcs=Arcs(*table.unbind(1)),
         )
+
+
+def _words(sentences: Sequence[ReadySentence], length: int, device: torch.device | str) -> Words:
+    """The words of the sentences that have arcs, and words of several tokens."""
+    rows = [
+        row
+        for row, s in enumerate(sentences)
+        if s.arcs and s.units is not None and s.units != list(range(len(s.ids)))
+    ]
+    units = np.full((len(rows), length), NO_WORD, dtype=np.int64)
+    for place, row in enumerate(rows):
+        of_row = sentences[row].units or []
+        units[place, : len(of_row)] = of_row
+    count = int(units.max(initial=NO_WORD)) + 1
+    member = membership(torch.from_numpy(units).to(device), count)
+    return Words(torch.tensor(rows, dtype=torch.int64, device=device), member)
 
 
 def batches_of(

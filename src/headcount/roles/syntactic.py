@@ -18,6 +18,17 @@ MARGIN = 0.10
 
 
 @dataclass(frozen=True)
+class Words:
+    """The sentences of a batch whose words are not its tokens, one by one.
+
+    rows: [rows], these sentences; member: [rows, length, words], which pieces are which words'
+    """
+
+    rows: Tensor
+    member: Tensor
+
+
+@dataclass(frozen=True)
 class Arcs:
     """The instances of a batch, each `[instances]`.
 
@@ -43,15 +54,25 @@ class SyntacticCounts:
         self.hits = torch.zeros(shape, dtype=torch.int32, device=device)
 
     def add(
-        self, heads: slice, weights: Tensor, member: Tensor, arcs: Arcs, groups: Tensor
+        self,
+        heads: slice,
+        weights: Tensor,
+        places: Tensor,
+        words: Words,
+        arcs: Arcs,
+        groups: Tensor,
     ) -> None:
         """Count one layer's attention `[batch, heads, length, length]`.
 
-        `member` `[batch, length, words]` says which pieces are which words' (EOS nobody's).
+        `places` `[batch, heads, length]` are the argmax tokens, EOS left out. Where every token is
+        a word they are the argmax words, too; only the other sentences need word attention.
         """
         if not len(arcs.row):
             return
-        places = word_attention(weights, member).max(-1).indices  # [batch, heads, words]
+        if len(words.rows):
+            found = word_attention(weights[words.rows], words.member).max(-1).indices
+            places = places.clone()
+            places[words.rows, :, : found.shape[-1]] = found
         self.add_places(heads, places, arcs, groups)
 
     def add_places(self, heads: slice, places: Tensor, arcs: Arcs, groups: Tensor) -> None:
