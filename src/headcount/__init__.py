@@ -12,13 +12,17 @@ _VERBS = {
     "score": "headcount.scoring",
     "translate": "headcount.translation",
 }
+# Verbs that have the name of their stage: the package itself can be called.
+_STAGES = ("roles",)
 
 
 def __getattr__(name: str) -> Any:
     if name in _VERBS:
         return getattr(import_module(_VERBS[name]), name)
+    if name in _STAGES:
+        return import_module(f"headcount.{name}")
     raise AttributeError(f"module 'headcount' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS})
+    return sorted({*globals(), *_VERBS, *_STAGES})

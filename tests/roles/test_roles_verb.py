@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,3 +65,15 @@ def test_bad_input_is_one_line(
     assert message in str(done.exception)
     assert "\n" not in str(done.exception)
     assert not (place.folder / "run" / "analysis").exists()
+
+
+def test_the_verb_is_a_function_of_the_package() -> None:
+    """In a fresh process, before anything of the stage is imported; and it loads no torch."""
+    code = (
+        "import sys, headcount\n"
+        "assert callable(headcount.roles) and 'torch' not in sys.modules\n"
+        "try:\n    headcount.roles('nowhere')\n"
+        "except Exception as error:\n    assert type(error).__name__ == 'UserError', error\n"
+        "else:\n    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

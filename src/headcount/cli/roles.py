@@ -153,8 +153,8 @@ def relations_table(result: Roles) -> Table:
     )
     table.add_column("relation", no_wrap=True)
     table.add_column("direction", no_wrap=True)
-    table.add_column("best head", no_wrap=True)
-    for heading in ("best / base", "95 %", "margin", "n"):
+    table.add_column("head", no_wrap=True)
+    for heading in ("best/base", "95 %", "margin", "n"):
         table.add_column(heading, justify="right", no_wrap=True)
     for line in lines:
         table.add_row(
