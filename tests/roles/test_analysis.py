@@ -175,6 +175,16 @@ def test_nothing_is_measured_on_sentences_the_model_cannot_read(place: Place) ->
     assert (result.data["sentences"], result.data["too_long"]) == (1, 1)
 
 
+def test_sites_and_relations_as_the_verb_writes_them(place: Place) -> None:
+    result = name_roles(
+        place.run, conllu=place.conllu, sites="dec,enc", relations="dobj,det", save=False
+    )
+    assert [report.head.site for report in result.heads] == ["enc"] * 4 + ["dec"] * 4
+    assert {line.relation for line in result.relations} == {"obj", "det"}
+    with pytest.raises(UserError, match="encoder"):
+        name_roles(place.run, conllu=place.conllu, sites=["encoder"], save=False)
+
+
 def test_criteria_are_checked() -> None:
     for wrong in (
         {"threshold": 0},

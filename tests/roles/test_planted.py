@@ -23,6 +23,7 @@ from headcount.roles.counting import EncoderCounts, SiteHeads
 from headcount.roles.criteria import Criteria
 from headcount.roles.naming import (
     HeadReport,
+    RareData,
     RelationReport,
     head_reports,
     name_positional,
@@ -176,7 +177,7 @@ class Found:
     lines: list[RelationReport]
     frequencies: Counter[int]
     previous_share: float
-    chance: tuple[float | None, float | None]
+    chance: RareData
 
 
 @pytest.fixture(scope="module", params=["builtin", "ewt"])
@@ -361,7 +362,7 @@ def test_rare_words_are_exact(found: Found) -> None:
     assert report.rare is not None
     assert report.rare[0].value == rarest_hits / queries
     assert report.rare[1].value == two_hits / queries
-    assert found.chance[1] == candidates / queries
+    assert found.chance.chance_two_rarest == candidates / queries
     (role,) = report.roles
     assert role.kind == "rare words"
     assert role.baseline == candidates / queries

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcount.data.pairs import Progress
 from headcount.errors import UserError
+from headcount.heads import parse_sites
 from headcount.model.decoding import GREEDY
 from headcount.model.recording import record
 from headcount.roles.counting import (
@@ -24,6 +25,9 @@ from headcount.roles.counting import (
 )
 from headcount.roles.criteria import Criteria
 from headcount.roles.naming import (
+    HeadReport,
+    RareData,
+    RelationReport,
     head_reports,
     name_diagonal,
     name_positional,
@@ -31,7 +35,7 @@ from headcount.roles.naming import (
     name_syntactic,
 )
 from headcount.roles.rare_words import Frequencies
-from headcount.roles.relations import PAPER_RELATIONS, canonical_relations
+from headcount.roles.relations import PAPER_RELATIONS, canonical_relations, parse_relations
 from headcount.roles.result import Roles
 from headcount.roles.sentences import (
     Preparation,
@@ -56,8 +60,8 @@ def name_roles(
     *,
     conllu: Path | str | None = None,
     reference: Path | str | Sequence[str] | None = None,
-    sites: Sequence[str] = ("enc",),
-    relations: Sequence[str] | None = PAPER_RELATIONS,
+    sites: str | Sequence[str] = ("enc",),
+    relations: str | Sequence[str] | None = PAPER_RELATIONS,
     criteria: Criteria | None = None,
     sentences: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -71,7 +75,8 @@ def name_roles(
     source      a file with one sentence a line, or the sentences; without it, `conllu`'s own text
     conllu      parses of these sentences; without it, spaCy parses them
     reference   translations, for `dec` and `cross`; without them, the model's own
-    relations   which relations; None for all that occur, an empty list for none
+    sites       which attention, as a list or as the verb has it: "enc,dec"
+    relations   which relations, likewise; None for all that occur, an empty list for none
     sentences   use so many only, evenly spread over the data
     processes   for parsing; chosen by the number of sentences where it is not given
     seed        of the bootstrap
@@ -83,6 +88,9 @@ def name_roles(
         if not isinstance(run, Run):
             run = load_run(run, workers.device)
         text = Text.given(source, conllu, reference, sentences)
+        sites = parse_sites(sites if isinstance(sites, str) else ",".join(sites))
+        if isinstance(relations, str):
+            relations = parse_relations(relations)
         if "enc" not in sites or (relations is not None and not relations):
             relations = ()
         elif text.conllu is None:
@@ -222,7 +230,7 @@ class _Analysis:
                 "Give sentences that the model can translate.",
             )
         bootstrap = Bootstrap.seeded(groups_for(mapping.sentences), seed)
-        heads, lines, rare = [], [], _no_rare_words()
+        heads: list[HeadReport] = []
         for counts in self.counts.values():
             reports = head_reports(counts)
             if isinstance(counts, CrossCounts):
@@ -230,19 +238,15 @@ class _Analysis:
             else:
                 causal = isinstance(counts, DecoderCounts)
                 name_positional(reports, counts.positional, bootstrap, criteria, causal)
-            if isinstance(counts, EncoderCounts):
-                names, offsets = preparation.relations, preparation.offsets
-                lines = name_syntactic(
-                    reports, counts.syntactic, names, offsets, bootstrap, criteria
-                )
-                chance = name_rare_words(reports, counts.rare, bootstrap, criteria)
-                rare = {
-                    "sentences": int(counts.rare.sentences),
-                    "queries": int(counts.rare.queries.sum()),
-                    "chance_rarest": chance[0],
-                    "chance_two_rarest": chance[1],
-                }
             heads += reports
+        encoder = self.counts.get("enc")
+        lines: list[RelationReport] = []
+        rare = RareData(0, 0, None, None)
+        if isinstance(encoder, EncoderCounts):
+            reports = [report for report in heads if report.head.site == "enc"]
+            names, offsets = preparation.relations, preparation.offsets
+            lines = name_syntactic(reports, encoder.syntactic, names, offsets, bootstrap, criteria)
+            rare = name_rare_words(reports, encoder.rare, bootstrap, criteria)
         return Roles(
             heads=heads,
             relations=lines,
@@ -253,7 +257,7 @@ class _Analysis:
                 for number, name in enumerate(preparation.relations)
             },
             persons=preparation.person_shares(),
-            rare=rare,
+            rare=rare._asdict(),
         )
 
     def _data(self, seed: int) -> dict[str, Any]:
@@ -261,12 +265,13 @@ class _Analysis:
         return {
             "source": str(text),
             "parses": text.parser,
-            "targets": str(text.references) if text.references is not None else "own translations",
+            "targets": self._targets_name(),
             "frequencies": self.run.source_frequencies is not None,
             "bootstrap_seed": seed,
             **self.preparation.mapping.to_json(),
         }
 
-
-def _no_rare_words() -> dict[str, float | int | None]:
-    return {"sentences": 0, "queries": 0, "chance_rarest": None, "chance_two_rarest": None}
+    def _targets_name(self) -> str | None:
+        if set(self.counts) <= {"enc"}:
+            return None
+        return "own translations" if self.text.references is None else str(self.text.references)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor
@@ -143,26 +143,35 @@ def _name_by_share(
             report.roles.append(role)
 
 
+class RareData(NamedTuple):
+    """What the rare-word shares were measured on, and what chance would give."""
+
+    sentences: int
+    queries: int
+    chance_rarest: float | None
+    chance_two_rarest: float | None
+
+
 def name_rare_words(
     reports: Sequence[HeadReport],
     counts: RareWordCounts,
     bootstrap: Bootstrap,
     criteria: Criteria,
-) -> tuple[float | None, float | None]:
-    """Rare-words roles (Sec. 5.3); returns what chance would give for one and for two rarest."""
+) -> RareData:
+    """Rare-words roles (Sec. 5.3)."""
     hits, queries = by_group(counts.hits, bootstrap), by_group(counts.queries, bootstrap)
     total = int(queries.sum())
     if not total:
-        return None, None
-    chance = [int(number) / total for number in counts.candidates]
+        return RareData(0, 0, None, None)
+    one, two = (int(number) / total for number in counts.candidates)
     shares = intervals(hits, queries[:, None, None], bootstrap)  # of [heads, 2]
     for report, (rarest, two_rarest) in zip(reports, shares, strict=True):
         report.rare = rarest, two_rarest
         share = two_rarest.value or 0.0
-        if share >= criteria.rare_threshold and share >= chance[1] * criteria.rare_ratio:
-            margin = minus(two_rarest, chance[1])
-            report.roles.append(Role(RARE, RARE, two_rarest, chance[1], total, margin))
-    return chance[0], chance[1]
+        if share >= criteria.rare_threshold and share >= two * criteria.rare_ratio:
+            margin = minus(two_rarest, two)
+            report.roles.append(Role(RARE, RARE, two_rarest, two, total, margin))
+    return RareData(int(counts.sentences), total, one, two)
 
 
 def name_syntactic(
