@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -73,7 +74,7 @@ def test_density_between_the_ends(family: HardConcrete) -> None:
     logit, count = torch.tensor(0.4, dtype=torch.float64), 400_000
     drawn = family.sample(logit, torch.rand(count, dtype=torch.float64))
     edges = torch.linspace(0, 1, 6, dtype=torch.float64).tolist()
-    for low, high in zip(edges[:-1], edges[1:], strict=True):
+    for low, high in itertools.pairwise(edges):
         share = float(((drawn > low) & (drawn < high)).double().mean())
         mass, _ = quad(lambda x: float(family.density(logit, torch.tensor(x))), low, high)
         assert share == pytest.approx(mass, abs=5 * math.sqrt(mass / count) + 1e-4)
@@ -89,7 +90,7 @@ def test_gradient_of_a_sample(family: HardConcrete, logit: float, u: float) -> N
     assert value.grad is not None
     step = 1e-6
     around = [slow_sample(family, logit + s, u) for s in (-step, step)]
-    if 0 < around[0] and around[1] < 1:
+    if around[0] > 0 and around[1] < 1:
         slope = (around[1] - around[0]) / (2 * step)
         assert float(value.grad) == pytest.approx(slope, rel=1e-4, abs=1e-8)
         assert float(value.grad) > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 
 import pytest
@@ -148,10 +149,10 @@ def test_from_all_heads_to_k(keep: int) -> None:
     sums, temperatures_seen = [], []
     for update in range(1, 102):
         gates.begin(update)
-        sums.append(float(gates.gates().sum()))
+        sums.append(gates.gates().sum().item())
         temperatures_seen.append(gates.temperature)
     assert sums[0] == 12, "the first loss is the baseline's"
-    assert all(later <= earlier + 1e-4 for earlier, later in zip(sums, sums[1:], strict=False))
+    assert all(later <= earlier + 1e-4 for earlier, later in itertools.pairwise(sums))
     assert sums[-1] == pytest.approx(keep, abs=1e-4)
     assert temperatures_seen[0] == gates.hot
     assert temperatures_seen[-1] == pytest.approx(gates.cold)

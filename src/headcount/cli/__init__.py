@@ -24,11 +24,26 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# Verb -> the module of this package that holds the function of the same name.
-VERBS = ("demo", "data", "train", "translate", "score", "rank", "roles", "prune")
+# Verb -> the module of this package that holds the function of the same name. (`import` is no
+# name for either: it is `import_run` there.)
+VERBS = (
+    "demo",
+    "data",
+    "train",
+    "translate",
+    "score",
+    "rank",
+    "roles",
+    "prune",
+    "prune_sweep",
+    "bench",
+    "study",
+    "import_run",
+    "export",
+)
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
-    app.command(name=verb.replace("_", "-"))(getattr(module, verb))
+    app.command(name=verb.removesuffix("_run").replace("_", "-"))(getattr(module, verb))
 
 
 def _show_version(value: bool) -> None:

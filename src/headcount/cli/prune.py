@@ -20,6 +20,9 @@ TRAIN_ONLY = typer.Option(
     help="Which weights may change: encoder, decoder, both or gates (none). Default: the side"
     " whose heads are pruned.",
 )
+EVEN = typer.Option(
+    False, "--even", help="With --keep: the same number of heads in each layer of the sites."
+)
 UPDATES = typer.Option(None, "--updates", help="At most this many updates in all.")
 FINETUNE = typer.Option(
     None, "--finetune", help="The last of them, with heads held fixed. Default: a third."
@@ -40,9 +43,7 @@ def prune(
         help="With --keep: lrp, confidence, ablation, gradient or random decide. Else it is"
         " learned which heads to keep.",
     ),
-    even: bool = typer.Option(
-        False, "--even", help="With --keep: the same number of heads in each layer."
-    ),
+    even: bool = EVEN,
     sites: str = SITES,
     train_only: str | None = TRAIN_ONLY,
     from_scratch: bool = typer.Option(

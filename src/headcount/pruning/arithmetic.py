@@ -29,27 +29,24 @@ def encoder_products(model: Transformer, source_lengths: Sequence[int]) -> int:
 
 
 def translation_products(
-    model: Transformer, source_lengths: Sequence[int], target_lengths: Sequence[int], beam: int = 1
+    model: Transformer, source_lengths: Sequence[int], target_lengths: Sequence[int]
 ) -> int:
-    """Multiply-adds to translate, step by step, with the past kept: encoder and decoder.
+    """Multiply-adds to translate greedily, step by step: encoder and decoder.
 
-    Lengths count EOS. Every step but the first has `beam` hypotheses; the keys and values of the
-    source are projected once a sentence.
+    Lengths count EOS. The past is kept, and the source's keys and values are projected once.
     """
     config = model.config
-    pairs = zip(source_lengths, target_lengths, strict=True)
+    network = 2 * config.width * config.ff_width_at("dec_ff") * config.decoder_layers
+    each_step = network + config.width * len(model.output_weight)
     total = encoder_products(model, source_lengths)
-    for source, target in pairs:
-        hypotheses = [1] + [beam] * (target - 1)
-        rows = sum(hypotheses)
-        seen = sum(rows * (step + 1) for step, rows in enumerate(hypotheses))
-        total += rows * config.width * len(model.output_weight)
-        total += rows * 2 * config.width * config.ff_width_at("dec_ff") * config.decoder_layers
+    for source, steps in zip(source_lengths, target_lengths, strict=True):
+        total += steps * each_step
         for layer in model.decoder_layers():
             own, cross = layer.self_attention.attention, layer.cross_attention.attention
-            total += rows * _projections(own, config.width) + _looking(own, 1) * seen
-            total += 2 * config.width * cross.inner * (rows + source)  # in and out, keys and values
-            total += rows * _looking(cross, source)
+            total += steps * _projections(own, config.width)
+            total += _looking(own, 1) * steps * (steps + 1) // 2
+            total += 2 * config.width * cross.inner * (steps + source)
+            total += steps * _looking(cross, source)
     return total
 
 

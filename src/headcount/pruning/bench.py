@@ -10,18 +10,20 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from headcount.errors import UserError
+from headcount.files import read_lines
 from headcount.heads import SITES
 from headcount.model.decoding import GREEDY, Search
 from headcount.pruning.arithmetic import encoder_products, translation_products
 from headcount.pruning.memory import peak_memory
 from headcount.pruning.record import count_parameters
-from headcount.run import WEIGHTS, Run, load_run
+from headcount.run import WEIGHTS, Run, load_config, load_run
 from headcount.translation import translate_tokens
 
 Report = Callable[[str, int, int | None], None]
@@ -117,6 +119,22 @@ def bench(
     return found
 
 
+def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:
+    """Lines to translate: of a file, or of the test set (else dev set) of the run's own corpus."""
+    if src is None:
+        data = load_config(run).data
+        folder = data.folder or Path()
+        found = [folder / f"{split}.{data.source}" for split in ("test", "dev")]
+        there = [path for path in found if path.is_file()]
+        if data.folder is None or not there:
+            raise UserError(f"The corpus of {run} is not there.", "Give sentences with --src.")
+        src = there[0]
+    lines = [line for line in islice(read_lines(src), sentences) if line.strip()]
+    if not lines:
+        raise UserError(f"{src} has no sentence to translate.", "Give another file with --src.")
+    return lines
+
+
 def interleaved(
     tasks: Sequence[dict[str, Callable[[], int]]],
     rounds: int,
@@ -178,6 +196,4 @@ def _encode_batches(run: Run, sentences: list[list[int]], size: int) -> int:
 def _encode(run: Run, lines: Sequence[str]) -> list[list[int]]:
     most = run.config.model.max_positions - 1
     tokens = [run.source_tokenizer.encode(line)[:most] for line in lines]
-    if not any(tokens):
-        raise UserError("There is nothing to translate.", "Give --src a file with sentences.")
     return [sentence for sentence in tokens if sentence]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -61,9 +60,3 @@ class ScoredHeads(Selection):
     def metrics(self) -> dict[str, float | list[float]]:
         """How many are open now."""
         return {"open": int(self.gates().sum())}
-
-
-def random_scores(heads: Sequence[Head], seed: int) -> dict[Head, float]:
-    """A random ranking: with fine-tuning, a baseline that is hard to beat."""
-    values = np.random.default_rng(seed).random(len(heads))
-    return dict(zip(heads, values.tolist(), strict=True))

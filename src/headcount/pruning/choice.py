@@ -8,12 +8,17 @@ import torch
 
 from headcount.data.corpora import Corpus
 from headcount.heads import Head, HeadLayout
-from headcount.pruning.by_score import ScoredHeads, random_scores
+from headcount.pruning.by_score import ScoredHeads
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.selection import Selection
 from headcount.pruning.settings import PruneSettings, budgets
 from headcount.pruning.top_k import TopKGates
+from headcount.ranking.rank import random_scores, rank
 from headcount.run import Run
+from headcount.training.distribution import Workers
+
+SENTENCES = 300
+"""Dev sentences that scores are measured on."""
 
 
 def make_selection(
@@ -43,19 +48,24 @@ def make_selection(
     )
 
 
-def head_scores(run: Run, settings: PruneSettings, corpus: Corpus) -> dict[Head, float]:
+def head_scores(
+    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+) -> dict[Head, float]:
     """A score for each head to choose among: larger means that it matters more.
 
-    Scores that an analysis has left in the run's head table are used; others are measured on the
-    corpus's dev set.
+    Scores that an analysis has left in the run's head table are used; others are measured on
+    sentences of the corpus's dev set. A head of which a measure says nothing comes last.
     """
     heads = run.model.heads.heads(settings.sites)
     if settings.by == "random":
         return random_scores(heads, settings.seed)
     measure = str(settings.by)
-    table = run.head_table()
-    if not set(heads) <= set(table.columns.get(measure, ())):
-        from headcount.ranking.rank import rank
-
-        table = rank(run, corpus.path("dev", "source"), by=(measure,))
-    return {head: float(table[measure][head]) for head in heads}
+    column = run.head_table().columns.get(measure, {})
+    if not set(heads) <= set(column):
+        sides = [corpus.path("dev", side) for side in ("source", "target")]
+        sites = settings.sites
+        column = rank(
+            run, *sides, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
+        )[measure]
+    last = min(column.values(), default=0.0) - 1
+    return {head: float(column.get(head, last)) for head in heads}

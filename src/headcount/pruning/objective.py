@@ -73,7 +73,8 @@ class GatedObjective(Objective):
         """For the learning rate: 1 while heads are chosen, then falling linearly towards 0."""
         if self.decided_at is None or not self.finetune:
             return 1.0
-        return max(0.0, 1 - (update - 1 - self.decided_at) / self.finetune)
+        done = (update - 1 - self.decided_at) / self.finetune
+        return min(1.0, max(0.0, 1 - done))
 
     def binary_gates(self) -> Gates:
         """The choice as it stands, as gates."""

@@ -87,7 +87,8 @@ class Pruning:
     def _train(self) -> Progress:
         if not self.settings.updates:
             return Progress(stopped="no fine-tuning")
-        self.trainer.resume()
+        if not self.trainer.resume() and self.workers.leader:
+            (self.target.folder / "metrics.jsonl").unlink(missing_ok=True)
         progress = self.trainer.run()
         if progress.stopped == "interrupted":
             raise KeyboardInterrupt(
@@ -141,7 +142,8 @@ class Pruning:
         model, selection = self.target.model, self.objective.selection
         was_training = model.training
         model.eval()
-        line: dict[str, Any] = {"kind": "decided", "update": update}
+        # The line belongs to the next update: where that is to be made again, so is the choice.
+        line: dict[str, Any] = {"kind": "decided", "update": update + 1, "chosen_in": update}
         if isinstance(selection, HardConcreteGates):
             with gated(model, self.objective.typical_gates()):
                 line["gated"] = evaluate_run(self.target, self.prepared.dev, self.workers)
@@ -165,7 +167,7 @@ class Pruning:
         lines = read_metrics(self.target.folder / "metrics.jsonl")
         decided = [line for line in lines if line["kind"] == "decided"][-1]
         self._note(
-            decided={k: v for k, v in decided.items() if k != "kind"},
+            decided={k: v for k, v in decided.items() if k not in ("kind", "update")},
             after=after,
             kept=[str(head) for head in selection.kept()],
             closed=[str(head) for head in selection.closed()],
@@ -193,7 +195,7 @@ class Pruning:
         if self.settings.by is None:
             return None
         if "scores" not in self.record:
-            scores = head_scores(source, self.settings, self.prepared.corpus)
+            scores = head_scores(source, self.settings, self.prepared.corpus, self.workers)
             self._note(scores={str(head): score for head, score in scores.items()})
         return {Head.parse(head): score for head, score in self.record["scores"].items()}
 

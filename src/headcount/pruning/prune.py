@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 from headcount.pruning.data import check_corpus
@@ -33,7 +32,7 @@ def prune(
     as it is. Under torchrun all workers share every update, unless `workers` says otherwise.
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
-    with connect() if workers is None else nullcontext(workers) as workers:
+    with connect(workers) as workers:
         source = load_run(baseline, workers.device)
         settings = settings.resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))

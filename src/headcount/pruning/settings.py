@@ -53,9 +53,11 @@ class PruneSettings(Section):
             raise ValueError("from scratch there are no scores to prune by")
         if self.updates == 0 and self.by is None:
             raise ValueError("gates are learned: only pruning by a score works without training")
+        if self.by is not None and self.updates != 0 and self.train_only == ("gates",):
+            raise ValueError("pruning by a score has no gates to train; use --no-finetune")
         if not self.sites:
             raise ValueError("name at least one site")
-        if self.updates is not None and (self.finetune or 0) > self.updates:
+        if self.updates and (self.finetune or 0) > self.updates:
             raise ValueError("fine-tuning cannot have more updates than there are in all")
         return self
 
@@ -79,9 +81,12 @@ class PruneSettings(Section):
         if warmup is None:
             # Heads of a random model need time before it shows which of them are worth something.
             warmup = updates // 4 if self.from_scratch else min(100, updates // 4)
+        parts = self.train_only or self._default_parts()
+        if set(parts) == {"gates"}:
+            finetune = 0  # there would be nothing left to train
         filled = {
             "sites": tuple(site for site in SITES if site in self.sites),
-            "train_only": self.train_only or self._default_parts(),
+            "train_only": parts,
             "updates": updates,
             "finetune": min(finetune, updates),
             "warmup": warmup,

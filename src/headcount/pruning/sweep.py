@@ -86,6 +86,16 @@ def sweep_items(
     ]
 
 
+def parse_numbers(text: str, kind: type[float], option: str) -> list[Any]:
+    """`4,8,16` as numbers of a kind (int or float)."""
+    try:
+        return [kind(part) for part in text.split(",") if part.strip()]
+    except ValueError as error:
+        raise UserError(
+            f"{option} {text}: not a list of numbers.", "Write them with commas: 4,8,16."
+        ) from error
+
+
 def sweep(
     baseline: Path | str,
     train: Path | str,

@@ -143,6 +143,15 @@ class TopKGates(Selection):
             "scores": [round(score, 4) for score in self.scores.tolist()],
         }
 
+    def state(self) -> dict[str, Tensor]:
+        """The scores, and how far the schedule is."""
+        return super().state() | {"done": torch.tensor(self._done, dtype=torch.float64)}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        """Put back what `state` gave."""
+        super().load_state(state)
+        self._done = float(state["done"])
+
     def _spread(self, parts: Sequence[Tensor]) -> Tensor:
         """Values of each group, put where its heads are: `[heads]`."""
         order = torch.cat(self.groups)

@@ -25,7 +25,7 @@ from headcount.ranking.measuring import MEASURES, ON_REFERENCE, Measured, Measur
 from headcount.ranking.options import LrpOptions
 from headcount.ranking.sentences import Lines, load_sentences
 from headcount.run import Run, load_run
-from headcount.training.distribution import connect
+from headcount.training.distribution import Workers, connect
 
 RANKING = "ranking.json"
 AGREEMENT = "agreement.json"
@@ -94,6 +94,7 @@ def rank(
     seed: int = 1,
     save: bool = False,
     progress: Progress | None = None,
+    workers: Workers | None = None,
 ) -> Ranking:
     """Rank the heads of a run on the given sentences.
 
@@ -107,7 +108,8 @@ def rank(
     seed       of the `random` column
     save       write the run's head table and `analysis/ranking.json`
 
-    Under torchrun every process comes to the same result and the first one writes it.
+    Under torchrun every process comes to the same result and the first one writes it, unless
+    `workers` says who is to share the work.
     """
     measures = _measures(by, reference is not None, bleu)
     if prefix not in PREFIXES:
@@ -115,7 +117,7 @@ def rank(
     if prefix == "reference" and reference is None:
         raise UserError("The prefix is to be the reference, but there is none.", "Give --ref.")
     options = lrp or LrpOptions()
-    with connect() as workers:
+    with connect(workers) as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)

@@ -67,8 +67,11 @@ def default_device() -> torch.device:
 
 
 @contextmanager
-def connect() -> Iterator[Workers]:
-    """Join the processes that torchrun started, or work alone."""
+def connect(given: Workers | None = None) -> Iterator[Workers]:
+    """Join the processes that torchrun started, or work alone, or with the workers given."""
+    if given is not None:
+        yield given
+        return
     device = default_device()
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
         yield Workers(device=device)

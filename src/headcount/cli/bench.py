@@ -1,0 +1,98 @@
+"""`headcount bench`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, results
+
+if TYPE_CHECKING:
+    from headcount.pruning.bench import Bench
+
+
+def bench(
+    runs: list[Path] = typer.Argument(..., help="Runs; the others are compared with the first."),
+    src: Path | None = typer.Option(
+        None, "--src", help="Sentences, one a line. Default: the test set of the first run's data."
+    ),
+    sentences: int = typer.Option(200, "--sentences", min=1, help="Use the first so many."),
+    singles: int = typer.Option(
+        20, "--singles", min=1, help="So many of them are also translated one at a time."
+    ),
+    rounds: int = typer.Option(7, "--rounds", min=1, help="Measure everything so many times."),
+    beam: int = typer.Option(4, "--beam", min=1, help="Width of the beam."),
+    threads: int | None = typer.Option(None, "--threads", min=1, help="CPU threads to use."),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Speed, memory and size of runs, side by side in one process, with the arithmetic ceiling."""
+    import torch
+
+    from headcount.pruning.bench import bench as bench_runs
+    from headcount.pruning.bench import bench_lines
+    from headcount.training.distribution import default_device
+
+    if threads:
+        torch.set_num_threads(threads)
+    found = bench_runs(
+        runs,
+        bench_lines(runs[0], src, sentences),
+        rounds=rounds,
+        beam=beam,
+        singles=singles,
+        device=default_device(),
+        report=StageReporter(quiet),
+    )
+    if json:
+        print_json([each.to_json() for each in found])
+        return
+    results.print(_sizes(found))
+    results.print(_speeds(found))
+    results.print(
+        f"{torch.get_num_threads()} threads; medians of {rounds} rounds, in brackets the quartiles;"
+        " x: faster than the first run. The ceiling is the speed-up if only multiply-adds counted.",
+        soft_wrap=True,
+    )
+
+
+def _sizes(found: list[Bench]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="Size", title_justify="left")
+    for name in ("run", "heads", "parameters", "file", "peak memory", "above idle"):
+        table.add_column(name, justify="left" if name == "run" else "right")
+    for each in found:
+        table.add_row(
+            each.run,
+            "/".join(str(count) for count in each.heads.values()),
+            f"{each.parameters / 1e6:.2f} M",
+            *(
+                f"{size / 1e6:.1f} MB"
+                for size in (each.file_bytes, each.peak_bytes, each.peak_bytes_above_idle)
+            ),
+        )
+    return table
+
+
+def _speeds(found: list[Bench]) -> Any:
+    from rich.table import Table
+
+    table = Table(title="Milliseconds a sentence", title_justify="left")
+    table.add_column("")
+    for each in found:
+        table.add_column(each.run, justify="right")
+    for name, first in found[0].timings.items():
+        cells = []
+        for each in found:
+            timing = each.timings[name]
+            times = f"{1e3 * timing.median:.2f} [{1e3 * timing.low:.2f}, {1e3 * timing.high:.2f}]"
+            cells.append(f"{times} {first.median / timing.median:.2f}x")
+        table.add_row(name, *cells)
+    for what in ("encode", "translate"):
+        removed = [getattr(each, f"{what}_removed") for each in found]
+        ceilings = [f"{share:.1%} removed {1 / (1 - share):.2f}x" for share in removed]
+        table.add_row(f"ceiling: {what}", *ceilings)
+    return table

@@ -1,0 +1,130 @@
+"""Bad input of pruning: one clear line, exit code 2, nothing made, the source run untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headcount.cli import main
+from headcount.errors import UserError
+from headcount.model.removal import remove_heads
+from headcount.pruning.settings import make_settings
+from headcount.run import load_run
+
+Fail = Callable[..., str]
+
+
+@pytest.fixture
+def fails(
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Fail:
+    """`headcount prune` with more arguments must fail as bad input; its one line."""
+
+    def run(*more: object, run: Path = baseline, train: Path = corpus, verb: str = "prune") -> str:
+        before = {p: p.stat().st_mtime_ns for p in baseline.rglob("*")}
+        out = tmp_path / "out"
+        there = out.exists()
+        arguments = [verb, run, "--train", train, "--out", out, *more]
+        monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr().err
+        assert stopped.value.code == 2, printed
+        assert "Traceback" not in printed
+        assert {p: p.stat().st_mtime_ns for p in baseline.rglob("*")} == before
+        assert out.exists() == there
+        return printed.strip().splitlines()[-1]
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--keep", 5], "only 4 heads at enc"),
+        (["--keep", 13, "--sites", "enc,dec,cross"], "only 12 heads"),
+        (["--penalty", -0.1], "--penalty -0.1"),
+        (["--keep", -1], "--keep -1"),
+        (["--penalty", 0.1, "--keep", 2], "either a penalty or a number"),
+        ([], "either a penalty or a number"),
+        (["--keep", 2, "--by", "size"], "--by size"),
+        (["--penalty", 0.1, "--by", "lrp"], "needs a number"),
+        (["--penalty", 0.1, "--even"], "even"),
+        (["--keep", 3, "--even"], "Keep 2 or 4"),
+        (["--penalty", 0.1, "--no-finetune"], "only pruning by a score"),
+        (["--keep", 1, "--by", "lrp", "--from-scratch"], "from scratch"),
+        (["--keep", 1, "--sites", "encoder"], "Unknown attention site 'encoder'"),
+        (["--keep", 1, "--train-only", "everything"], "--train-only"),
+        (["--keep", 1, "--updates", 5, "--finetune", 9], "more updates than"),
+    ],
+)
+def test_settings_that_make_no_sense(fails: Fail, arguments: list[object], said: str) -> None:
+    assert said in fails(*arguments)
+
+
+def test_a_site_without_heads(fails: Fail, baseline: Path, tmp_path: Path) -> None:
+    run = load_run(baseline)
+    run.model = remove_heads(run.model, run.model.heads.heads(("dec",)))
+    run.save(tmp_path / "no-dec")
+    line = fails("--penalty", 0.1, "--sites", "enc,dec", run=tmp_path / "no-dec")
+    assert "no head at site dec" in line
+
+
+def test_a_run_that_is_none(fails: Fail, tmp_path: Path) -> None:
+    assert "not a run folder" in fails("--penalty", 0.1, run=tmp_path)
+
+
+def test_other_vocabulary(fails: Fail, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for split in ("train", "dev"):
+        (other / f"{split}.en").write_text("кот видит собаку\n" * 20)
+        (other / f"{split}.fr").write_text("le chat voit\n" * 20)
+    line = fails("--penalty", 0.1, train=other)
+    assert "train.en" in line
+    assert "not in the vocabulary" in line
+
+
+def test_other_languages(fails: Fail, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "corpus.json").write_text('{"languages": {"source": "en", "target": "uk"}}')
+    for language in ("en", "uk"):
+        (other / f"train.{language}").write_text("the cat\n")
+    assert "en-uk" in fails("--penalty", 0.1, train=other)
+
+
+def test_no_corpus(fails: Fail, tmp_path: Path) -> None:
+    assert "does not exist" in fails("--penalty", 0.1, train=tmp_path / "nowhere")
+
+
+def test_a_folder_that_exists(fails: Fail, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert "already exists" in fails("--penalty", 0.1)
+    assert "not made by" in fails("--penalty", 0.1, "--resume")
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_resuming_something_else(fails: Fail, baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    from headcount.pruning.prune import prune
+
+    settings = make_settings(keep=2, by="random", updates=0, bleu_sentences=0)
+    prune(baseline, corpus, tmp_path / "out", settings)
+    same = ("--by", "random", "--no-finetune", "--resume")
+    assert "begun with --keep 2" in fails("--keep", 1, *same)
+    run = load_run(baseline)
+    run.model.output_weight.data.add_(1)
+    run.save(tmp_path / "changed")
+    assert "other weights" in fails("--keep", 2, *same, run=tmp_path / "changed")
+
+
+def test_settings_from_python() -> None:
+    with pytest.raises(UserError, match="--steps 0"):
+        make_settings(keep=1, by="random", steps=0)

@@ -1,0 +1,83 @@
+"""Benchmarks: fair turns, medians and quartiles, what is measured of every run."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from headcount.errors import UserError
+from headcount.model.removal import remove_heads
+from headcount.pruning.bench import Timing, bench, bench_lines, interleaved
+from headcount.pruning.memory import peak_memory, peak_resident
+from headcount.run import load_run
+
+
+def test_runs_take_turns() -> None:
+    """Every round, in another order each time; the first round is not counted."""
+    called: list[int] = []
+
+    def task(number: int) -> int:
+        called.append(number)
+        if len(called) <= 3:
+            time.sleep(0.05)  # slow while it is cold
+        return 2
+
+    tasks = [{"work": lambda number=number: task(number)} for number in range(3)]
+    found = interleaved(tasks, rounds=3)
+    assert called == [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]
+    assert all(timing["work"].high < 0.02 for timing in found)
+
+
+def test_median_and_quartiles() -> None:
+    assert Timing.of([5, 1, 3, 2, 4]) == Timing(3, 2, 4)
+    assert Timing.of([7]) == Timing(7, 7, 7)
+
+
+def test_side_by_side(baseline: Path, tmp_path: Path) -> None:
+    run = load_run(baseline)
+    run.model = remove_heads(run.model, run.model.heads.heads(("enc", "dec")))
+    run.save(tmp_path / "small")
+    lines = ["the cat sees the big dog", "a dog", ""] * 3
+    found = bench([baseline, tmp_path / "small"], lines, rounds=2, beam=2, singles=2, memory=False)
+    full, small = found
+    assert small.heads == {"enc": 0, "dec": 0, "cross": 4}
+    assert small.parameters < full.parameters
+    assert small.file_bytes < full.file_bytes
+    assert (full.encode_removed, full.translate_removed) == (0, 0)
+    assert 0 < small.translate_removed < small.encode_removed < 1
+    for each in found:
+        assert set(each.timings) == {
+            *("encode, batch 1", "encode, batch 64", "greedy, batch 1", "greedy, batch 64"),
+            *("beam 2, batch 1", "beam 2, batch 64"),
+        }
+        assert all(0 < t.low <= t.median <= t.high for t in each.timings.values())
+        assert each.to_json()["timings"]["greedy, batch 1"]["median"] > 0
+
+
+def test_sentences_of_the_runs_own_corpus(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    assert bench_lines(baseline, None, 5) == (corpus / "test.en").read_text().splitlines()[:5]
+    own = tmp_path / "mine.txt"
+    own.write_text("the cat\n\n")
+    assert bench_lines(baseline, own, 5) == ["the cat"]
+    shutil.copytree(baseline, tmp_path / "moved")
+    config = tmp_path / "moved" / "config.yaml"
+    config.write_text(config.read_text().replace(str(corpus), str(tmp_path / "gone")))
+    with pytest.raises(UserError, match="--src"):
+        bench_lines(tmp_path / "moved", None, 5)
+
+
+@pytest.mark.slow
+def test_peak_memory(baseline: Path) -> None:
+    peak, above_idle = peak_memory(baseline, ["the cat sees"], beam=2)
+    assert 50e6 < peak < 2e9
+    assert 0 < above_idle < peak
+
+
+def test_resident_memory_grows_with_what_is_held() -> None:
+    before = peak_resident()
+    held = bytearray(b"x" * 80_000_000)
+    assert peak_resident() >= before or len(held) == 0
+    assert peak_resident() > 80_000_000

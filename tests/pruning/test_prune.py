@@ -1,0 +1,279 @@
+"""Pruning from a run to a run: every method, killed at any moment, the baseline untouched."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import headcount.pruning.process as process
+from headcount.config import load_recipe
+from headcount.errors import UserError
+from headcount.heads import SITES, Head
+from headcount.pruning.prune import prune
+from headcount.pruning.record import is_finished, read_record
+from headcount.pruning.settings import PruneSettings, make_settings
+from headcount.run import load_heads, load_run
+from headcount.training.checkpoints import list_checkpoints
+from headcount.training.metrics import read_metrics
+from headcount.training.train import train
+from headcount.translation import translate_lines
+
+
+def quick(**given: Any) -> PruneSettings:
+    return make_settings(**({"updates": 10, "finetune": 3, "bleu_sentences": 4} | given))
+
+
+def contents(folder: Path) -> dict[str, str]:
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes()).hexdigest() for p in files}
+
+
+def total(heads: dict[str, list[list[int]]]) -> dict[str, int]:
+    return {site: sum(map(len, layers)) for site, layers in heads.items()}
+
+
+METHODS: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
+    "penalty": ({"penalty": 0.05}, None),
+    "all close": ({"penalty": 9, "gate_learning_rate": 2.0}, {"enc": 0, "dec": 4, "cross": 4}),
+    "exact": ({"keep": 3}, {"enc": 3, "dec": 4, "cross": 4}),
+    "none": ({"keep": 0}, {"enc": 0, "dec": 4, "cross": 4}),
+    "all": ({"keep": 4}, {"enc": 4, "dec": 4, "cross": 4}),
+    "even": ({"keep": 6, "even": True, "sites": SITES}, {"enc": 2, "dec": 2, "cross": 2}),
+    "random": ({"keep": 1, "by": "random"}, {"enc": 1, "dec": 4, "cross": 4}),
+    "confidence": ({"keep": 2, "by": "confidence"}, {"enc": 2, "dec": 4, "cross": 4}),
+    "no fine-tuning": ({"keep": 1, "by": "random", "updates": 0}, {"enc": 1, "dec": 4, "cross": 4}),
+    "decoder": ({"keep": 1, "sites": ("dec", "cross")}, {"enc": 4}),
+    "from scratch": ({"penalty": 0.01, "from_scratch": True}, None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_pruned_run_is_a_run(name: str, baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    given, expected = METHODS[name]
+    before = contents(baseline)
+    run = prune(baseline, corpus, tmp_path / "out", quick(**given))
+    record = read_record(tmp_path / "out")
+    assert contents(baseline) == before
+    counts = {site: run.model.heads.count(site) for site in SITES}
+    assert total(record["heads"]) == counts
+    if expected:
+        assert counts | expected == counts
+    if "keep" in given:
+        assert len(record["kept"]) == given["keep"]
+    assert record["finished"]
+    assert record["largest_logit_difference"] <= 1e-5
+    assert record["decided"]["binary"]["dev_loss"] > 0
+    assert ("before" in record) == (name != "from scratch")
+    assert ("gated" in record["decided"]) == ("penalty" in given)
+    again = load_run(tmp_path / "out")
+    assert translate_lines(again, ["the cat sees"]) == translate_lines(run, ["the cat sees"])
+    assert sum(p.numel() for p in again.model.parameters()) == record["parameters"]
+    if given.get("updates") != 0:
+        lines = read_metrics(tmp_path / "out" / "metrics.jsonl")
+        assert [line for line in lines if line["kind"] == "train"]
+
+
+def test_gates_are_logged(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    prune(baseline, corpus, tmp_path / "out", quick(penalty=0.05, sites=SITES))
+    lines = read_metrics(tmp_path / "out" / "metrics.jsonl")
+    trained = [line for line in lines if line["kind"] == "train"]
+    for line in trained:
+        assert len(line["open_probability"]) == 12
+        assert line["expected_open"] == pytest.approx(sum(line["open_probability"]), abs=1e-2)
+        assert 0 <= line["open"] <= 12
+        assert "undecided" in line
+    first, last = trained[0]["expected_open"], trained[-1]["expected_open"]
+    assert last < first, "the penalty closes gates"
+
+
+def test_decoder_stays_fixed_while_encoder_heads_are_pruned(
+    baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    prune(baseline, corpus, tmp_path / "enc", quick(keep=2))
+    prune(baseline, corpus, tmp_path / "all", quick(keep=9, sites=SITES))
+    prune(baseline, corpus, tmp_path / "gates", quick(keep=4, train_only=("gates",)))
+    old, new = (load_file(f / "model.safetensors") for f in (baseline, tmp_path / "enc"))
+    changed = {name for name in old if not torch.equal(old[name], new[name])}
+    assert {name.split(".")[0] for name in changed} == {
+        "source_embedding",
+        "encoder",
+        "encoder_norm",
+    }
+    everything = load_file(tmp_path / "all" / "model.safetensors")
+    assert not torch.equal(everything["output_weight"], old["output_weight"])
+    none = load_file(tmp_path / "gates" / "model.safetensors")
+    assert all(torch.equal(none[name], old[name]) for name in old)
+
+
+def test_the_first_loss_is_the_baselines(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """Nearly open gates: the loss of the first update is that of training on without gates."""
+    seen = {}
+    for name, given in {"gates": {"penalty": 0.01}, "none": {"keep": 4}}.items():
+        lines: list[dict[str, Any]] = []
+        prune(baseline, corpus, tmp_path / name, quick(**given), observe=lines.append)
+        seen[name] = next(line["loss"] for line in lines if line["kind"] == "train")
+    assert seen["gates"] == pytest.approx(seen["none"], rel=0.05)
+
+
+class Killed(Exception):
+    """Stands for a kill: nothing of the package catches it."""
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, where: str) -> Callable[[dict[str, Any]], None]:
+    """Make the pruning die at one of its stations."""
+
+    def die(*arguments: Any, **named: Any) -> None:
+        raise Killed
+
+    if where.startswith("update"):
+        number = int(where.split()[1])
+
+        def observe(line: dict[str, Any]) -> None:
+            if line["update"] == number:
+                raise Killed
+
+        return observe
+    monkeypatch.setattr(process, where, die)
+    return lambda line: None
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(
+    baseline: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, tuple[PruneSettings, Path]]:
+    """One pruning of each kind that learns, to compare with."""
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    kinds = {
+        "penalty": quick(penalty=0.5, patience=2, warmup=1, gate_learning_rate=2),
+        "keep": quick(keep=1),
+    }
+    for name, settings in kinds.items():
+        prune(baseline, corpus, folder / name, settings)
+    return {name: (settings, folder / name) for name, settings in kinds.items()}
+
+
+@pytest.mark.parametrize(
+    ("method", "where"),
+    [
+        ("keep", "update 1"),
+        ("penalty", "update 5"),
+        ("keep", "update 5"),
+        ("penalty", "update 6"),
+        ("keep", "update 8"),
+        ("keep", "remove_heads"),
+        ("penalty", "count_parameters"),
+        ("penalty", "save_checkpoint"),
+    ],
+)
+def test_killed_and_resumed_equals_not_killed(
+    method: str,
+    where: str,
+    uninterrupted: dict[str, tuple[PruneSettings, Path]],
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings, expected = uninterrupted[method]
+    with monkeypatch.context() as patch:
+        observe = kill_at(patch, where)
+        with pytest.raises(Killed):
+            prune(baseline, corpus, tmp_path / "parts", settings, observe=observe)
+    assert not is_finished(tmp_path / "parts")
+    prune(baseline, corpus, tmp_path / "parts", settings, resume=True)
+    whole, parts = read_record(expected), read_record(tmp_path / "parts")
+    for record in (whole, parts):
+        del record["progress"]["seconds"]
+    assert whole == parts
+    folders = (expected, tmp_path / "parts")
+    one, other = (load_file(folder / "model.safetensors") for folder in folders)
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    logged = [
+        [(line["kind"], line["update"]) for line in read_metrics(folder / "metrics.jsonl")]
+        for folder in folders
+    ]
+    assert logged[0] == logged[1]
+
+
+def test_interrupted_between_updates(
+    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the update, saves, and says how to go on."""
+    import signal
+
+    def interrupt(line: dict[str, Any]) -> None:
+        if line["update"] == 4 and line["kind"] == "train":
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match=r"update 4.*--resume"):
+        prune(baseline, corpus, tmp_path / "out", quick(keep=2), observe=interrupt)
+    assert [path.name for path in list_checkpoints(tmp_path / "out")][-1] == "00000004"
+    with pytest.raises(UserError, match="not a run folder"):
+        load_run(tmp_path / "out")
+    run = prune(baseline, corpus, tmp_path / "out", quick(keep=2), resume=True)
+    assert run.model.heads.count("enc") == 2
+
+
+def test_a_finished_one_is_not_repeated(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    prune(baseline, corpus, tmp_path / "out", quick(keep=2))
+    before = contents(tmp_path / "out")
+    prune(baseline, corpus, tmp_path / "out", quick(keep=2), resume=True)
+    assert contents(tmp_path / "out") == before
+
+
+def test_pruned_runs_are_pruned_again_and_trained_on(
+    baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    first = prune(baseline, corpus, tmp_path / "first", quick(keep=6, sites=SITES))
+    second = prune(tmp_path / "first", corpus, tmp_path / "second", quick(keep=3, sites=SITES))
+    assert set(second.model.head_list()) < set(first.model.head_list())
+    recipe = load_recipe(
+        tmp_path / "second" / "config.yaml", ["training.updates=14", "training.warmup=1000"]
+    )
+    longer, progress = train(recipe, tmp_path / "second", resume=True)
+    assert progress.update == 14
+    assert longer.model.heads == second.model.heads
+    old, new = second.model.output_weight, longer.model.output_weight
+    assert not torch.equal(old, new)
+    assert float((old - new).detach().abs().max()) < 0.1, "it goes on from the pruned weights"
+
+
+def test_the_same_heads_from_random_weights(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """Table 2's rightmost column: `headcount train --heads-from`."""
+    pruned = prune(baseline, corpus, tmp_path / "pruned", quick(keep=5, sites=SITES))
+    recipe = load_recipe(
+        baseline / "config.yaml",
+        ["training.updates=3", "data.source_vocabulary=40", "data.target_vocabulary=40"],
+    )
+    heads = load_heads(tmp_path / "pruned", recipe.model)
+    run, _ = train(recipe, tmp_path / "scratch", heads=heads)
+    assert run.model.heads == pruned.model.heads == load_run(tmp_path / "scratch").model.heads
+
+
+def test_scores_of_the_head_table_are_used(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    import shutil
+
+    shutil.copytree(baseline, tmp_path / "ranked")
+    run = load_run(tmp_path / "ranked")
+    table = run.head_table()
+    best = [Head("enc", 1, 0), Head("enc", 1, 1)]
+    table.add("lrp", {head: float(head in best) for head in run.model.heads.heads(("enc",))})
+    table.save(run.analysis)
+    prune(tmp_path / "ranked", corpus, tmp_path / "out", quick(keep=2, by="lrp"))
+    assert read_record(tmp_path / "out")["kept"] == [str(head) for head in best]
+
+
+def test_random_follows_the_seed(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    kept = []
+    for number, seed in enumerate((1, 1, 2, 3, 4)):
+        settings = quick(keep=2, by="random", updates=0, seed=seed, sites=SITES)
+        prune(baseline, corpus, tmp_path / str(number), settings)
+        kept.append(tuple(read_record(tmp_path / str(number))["kept"]))
+    assert kept[0] == kept[1]
+    assert len(set(kept)) > 1

@@ -1,0 +1,108 @@
+"""Sweeps: every pruning once, whatever is killed; one table."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headcount.pruning.sweep as module
+from headcount.errors import UserError
+from headcount.pruning.record import is_finished, read_record
+from headcount.pruning.sweep import Item, parse_numbers, sweep, sweep_items
+
+COMMON: dict[str, Any] = {"updates": 4, "finetune": 1, "bleu_sentences": 0}
+
+
+def items() -> list[Item]:
+    return sweep_items([0.1], [1, 2], ["learned", "random"], **COMMON)
+
+
+def test_items() -> None:
+    made = sweep_items([0.01, 0.1], [4], ["learned", "lrp"], seeds=2, sites=("enc",))
+    assert [item.name for item in made] == [
+        *("penalty-0.01-seed1", "penalty-0.01-seed2", "penalty-0.1-seed1", "penalty-0.1-seed2"),
+        *("keep-4-learned-seed1", "keep-4-learned-seed2", "keep-4-lrp-seed1", "keep-4-lrp-seed2"),
+    ]
+    assert [item.settings.by for item in made[-4:]] == [None, None, "lrp", "lrp"]
+    assert [item.settings.seed for item in made[:2]] == [1, 2]
+    with pytest.raises(UserError, match="nothing to sweep"):
+        sweep_items([], [])
+    with pytest.raises(UserError, match="not a list of numbers"):
+        parse_numbers("4,x", int, "--keep")
+
+
+def test_killed_and_started_again(
+    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The third pruning dies; the next call makes the rest and no finished one again."""
+    made: list[str] = []
+    real = module.prune
+
+    def counting(baseline: Path, train: Path, out: Path, *more: Any, **named: Any) -> Any:
+        made.append(out.name)
+        if len(made) == 3:
+            named["observe"] = lambda line: (_ for _ in ()).throw(RuntimeError("killed"))
+        return real(baseline, train, out, *more, **named)
+
+    monkeypatch.setattr(module, "prune", counting)
+    with pytest.raises(RuntimeError, match="killed"):
+        sweep(baseline, corpus, tmp_path, items())
+    assert [is_finished(tmp_path / item.name) for item in items()] == [True, True, *[False] * 3]
+    stamps = {
+        item.name: (tmp_path / item.name / "model.safetensors").stat().st_mtime_ns
+        for item in items()[:2]
+    }
+    rows = sweep(baseline, corpus, tmp_path, items())
+    assert made == [item.name for item in items()[:3]] + [item.name for item in items()[2:]]
+    for name, stamp in stamps.items():
+        assert (tmp_path / name / "model.safetensors").stat().st_mtime_ns == stamp
+    assert [row["name"] for row in rows] == ["baseline", *(item.name for item in items())]
+    again = sweep(baseline, corpus, tmp_path, items())
+    assert len(made) == 6, "nothing is left to do"
+    for row, same in zip(rows, again, strict=True):
+        del row["seconds_per_sentence"], same["seconds_per_sentence"]
+    assert rows == again
+
+
+def test_the_table(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    rows = sweep(baseline, corpus, tmp_path, sweep_items([], [1], ["random"], **COMMON))
+    first, second = rows
+    assert first["dev_loss"] == read_record(tmp_path / second["name"])["before"]["dev_loss"]
+    assert second["parameters"] < first["parameters"]
+    for row in rows:
+        assert row["seconds_per_sentence"] > 0
+        assert 0 <= row["bleu"] <= 100
+        assert row["bleu_interval"] >= 0
+        assert row["chrf"] >= 0
+    flat = list(csv.DictReader((tmp_path / "sweep.csv").open()))
+    assert [line["heads_enc"] for line in flat] == ["4", "1"]
+    assert sorted(flat[1]["layers_enc"].split()) == ["0", "1"]
+
+
+def test_ranks_share_prunings(
+    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under torchrun every rank makes its share alone; the first one makes the table."""
+    chosen = sweep_items([], [0, 1], ["random"], **COMMON)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert sweep(baseline, corpus, tmp_path, chosen) == []
+    assert [is_finished(tmp_path / item.name) for item in chosen] == [False, True]
+    monkeypatch.setenv("RANK", "0")
+    assert len(sweep(baseline, corpus, tmp_path, chosen)) == 3
+
+
+@pytest.mark.slow
+def test_several_processes(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    chosen = sweep_items([], [0, 1], ["random"], **COMMON)
+    rows = sweep(baseline, corpus, tmp_path, chosen, jobs=2)
+    assert [sum(map(len, row["heads"]["enc"])) for row in rows] == [4, 0, 1]
+
+
+def test_bad_items_stop_everything_at_once(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="only 4 heads"):
+        sweep(baseline, corpus, tmp_path / "out", sweep_items([], [2, 9], **COMMON))
+    assert not (tmp_path / "out").exists()
