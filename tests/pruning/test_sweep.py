@@ -11,7 +11,7 @@ import pytest
 import headcount.pruning.sweep as module
 from headcount.errors import UserError
 from headcount.pruning.record import is_finished, read_record
-from headcount.pruning.sweep import Item, parse_numbers, sweep, sweep_items
+from headcount.pruning.sweep import Item, parse_numbers, prune_sweep, sweep_items
 
 COMMON: dict[str, Any] = {"updates": 4, "finetune": 1, "bleu_sentences": 0}
 
@@ -49,18 +49,18 @@ def test_killed_and_started_again(
 
     monkeypatch.setattr(module, "prune", counting)
     with pytest.raises(RuntimeError, match="killed"):
-        sweep(baseline, corpus, tmp_path, items())
+        prune_sweep(baseline, corpus, tmp_path, items())
     assert [is_finished(tmp_path / item.name) for item in items()] == [True, True, *[False] * 3]
     stamps = {
         item.name: (tmp_path / item.name / "model.safetensors").stat().st_mtime_ns
         for item in items()[:2]
     }
-    rows = sweep(baseline, corpus, tmp_path, items())
+    rows = prune_sweep(baseline, corpus, tmp_path, items())
     assert made == [item.name for item in items()[:3]] + [item.name for item in items()[2:]]
     for name, stamp in stamps.items():
         assert (tmp_path / name / "model.safetensors").stat().st_mtime_ns == stamp
     assert [row["name"] for row in rows] == ["baseline", *(item.name for item in items())]
-    again = sweep(baseline, corpus, tmp_path, items())
+    again = prune_sweep(baseline, corpus, tmp_path, items())
     assert len(made) == 6, "nothing is left to do"
     for row, same in zip(rows, again, strict=True):
         del row["seconds_per_sentence"], same["seconds_per_sentence"]
@@ -68,7 +68,7 @@ def test_killed_and_started_again(
 
 
 def test_the_table(baseline: Path, corpus: Path, tmp_path: Path) -> None:
-    rows = sweep(baseline, corpus, tmp_path, sweep_items([], [1], ["random"], **COMMON))
+    rows = prune_sweep(baseline, corpus, tmp_path, sweep_items([], [1], ["random"], **COMMON))
     first, second = rows
     assert first["dev_loss"] == read_record(tmp_path / second["name"])["before"]["dev_loss"]
     assert second["parameters"] < first["parameters"]
@@ -89,20 +89,20 @@ def test_ranks_share_prunings(
     chosen = sweep_items([], [0, 1], ["random"], **COMMON)
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    assert sweep(baseline, corpus, tmp_path, chosen) == []
+    assert prune_sweep(baseline, corpus, tmp_path, chosen) == []
     assert [is_finished(tmp_path / item.name) for item in chosen] == [False, True]
     monkeypatch.setenv("RANK", "0")
-    assert len(sweep(baseline, corpus, tmp_path, chosen)) == 3
+    assert len(prune_sweep(baseline, corpus, tmp_path, chosen)) == 3
 
 
 @pytest.mark.slow
 def test_several_processes(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     chosen = sweep_items([], [0, 1], ["random"], **COMMON)
-    rows = sweep(baseline, corpus, tmp_path, chosen, jobs=2)
+    rows = prune_sweep(baseline, corpus, tmp_path, chosen, jobs=2)
     assert [sum(map(len, row["heads"]["enc"])) for row in rows] == [4, 0, 1]
 
 
 def test_bad_items_stop_everything_at_once(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="only 4 heads"):
-        sweep(baseline, corpus, tmp_path / "out", sweep_items([], [2, 9], **COMMON))
+        prune_sweep(baseline, corpus, tmp_path / "out", sweep_items([], [2, 9], **COMMON))
     assert not (tmp_path / "out").exists()

@@ -72,10 +72,9 @@ def prune(
     quiet: bool = QUIET,
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
-    from headcount.heads import parse_sites
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record
-    from headcount.pruning.settings import make_settings, parse_parts
+    from headcount.pruning.settings import make_settings
     from headcount.run import load_config
     from headcount.training.display import live_display
 
@@ -84,8 +83,8 @@ def prune(
         keep=keep,
         by=by,
         even=even,
-        sites=parse_sites(sites),
-        train_only=parse_parts(train_only),
+        sites=sites,
+        train_only=train_only,
         from_scratch=from_scratch,
         updates=0 if no_finetune else updates,
         finetune=finetune,

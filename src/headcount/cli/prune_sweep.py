@@ -34,9 +34,8 @@ def prune_sweep(
     quiet: bool = QUIET,
 ) -> None:
     """Prune one run many times; resumable, one table; under torchrun spread over its ranks."""
-    from headcount.heads import parse_sites
-    from headcount.pruning.settings import parse_parts
-    from headcount.pruning.sweep import parse_numbers, sweep, sweep_items
+    from headcount.pruning.sweep import parse_numbers, sweep_items
+    from headcount.pruning.sweep import prune_sweep as sweep
 
     items = sweep_items(
         parse_numbers(penalties, float, "--penalties"),
@@ -44,8 +43,8 @@ def prune_sweep(
         [name.strip() for name in by.split(",")],
         seeds,
         even=even,
-        sites=parse_sites(sites),
-        train_only=parse_parts(train_only),
+        sites=sites,
+        train_only=train_only,
         updates=updates,
         finetune=finetune,
     )

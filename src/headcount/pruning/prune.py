@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from headcount.pruning.data import check_corpus
 from headcount.pruning.process import Pruning, close
 from headcount.pruning.record import new_record, open_record, read_record
-from headcount.pruning.settings import PruneSettings, budgets, check_heads
+from headcount.pruning.settings import PruneSettings, budgets, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.training.distribution import Workers, connect
 from headcount.training.preparation import Report
@@ -18,15 +19,17 @@ def prune(
     baseline: Path | str,
     train: Path | str,
     out: Path | str,
-    settings: PruneSettings,
+    settings: PruneSettings | None = None,
     *,
     resume: bool = False,
     report: Report = lambda stage, done, total: None,
     observe: Observer = lambda line: None,
     workers: Workers | None = None,
+    **given: Any,
 ) -> Run:
     """Prune the run `baseline` into the new run folder `out`, training on the corpus `train`.
 
+    How is said by `settings` or by the fields of them: `prune(run, corpus, out, penalty=0.01)`.
     The baseline is only read. `pruning.json` in the new run says what was done. An interrupted
     call leaves a folder that the same call with `resume` goes on with; a finished one is returned
     as it is. Under torchrun all workers share every update, unless `workers` says otherwise.
@@ -34,7 +37,7 @@ def prune(
     baseline, train, out = Path(baseline), Path(train), Path(out)
     with connect(workers) as workers:
         source = load_run(baseline, workers.device)
-        settings = settings.resolved(source.config)
+        settings = (settings or make_settings(**given)).resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))
         budgets(settings, source.model.heads)
         check_corpus(source, train)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
-from headcount.heads import SITE_NAMES, SITES, Head, HeadLayout
+from headcount.heads import SITE_NAMES, SITES, Head, HeadLayout, parse_sites
 
 Measure = Literal["lrp", "confidence", "ablation", "gradient", "random"]
 Site = Literal["enc", "dec", "cross"]
@@ -18,7 +18,27 @@ DEFAULT_UPDATES = 1500
 
 
 class PruneSettings(Section):
-    """One pruning. Exactly one of `penalty` and `keep` is given; `by` goes with `keep`."""
+    """One pruning. Exactly one of `penalty` and `keep` is given; `by` goes with `keep`.
+
+    penalty             what an open head costs, in nats a target token (Hard Concrete)
+    keep                how many heads stay; which ones is learned, or decided `by` a measure
+    even                with `keep`: the same number in each layer of the sites
+    sites               where heads are pruned
+    train_only          parts of the model whose weights train; `gates`: none
+    from_scratch        begin with random weights
+    seed                of noise, batches and random scores
+    updates             of training in all, at most; 0 with `by`: none
+    finetune            the last of them, with heads held fixed
+    steps               with `by`: in how many steps heads are masked
+    learning_rate       of the weights, while heads are chosen
+    gate_learning_rate  of the gates
+    start               logit of every gate at the start
+    warmup              updates until the penalty has its full weight
+    patience            updates without a change after which gates have settled
+    batch_tokens        source tokens an update
+    minutes             of training at most
+    dev_sentences       dev pairs for the loss, and `bleu_sentences` for greedy BLEU
+    """
 
     penalty: Annotated[float, Field(ge=0)] | None = None
     keep: Count | None = None
@@ -40,6 +60,16 @@ class PruneSettings(Section):
     minutes: Annotated[float, Field(gt=0)] | None = None
     dev_sentences: Positive = 1000
     bleu_sentences: Count = 500
+
+    @field_validator("sites", mode="before")
+    @classmethod
+    def _parse_sites(cls, given: Any) -> Any:
+        return parse_sites(given) if isinstance(given, str) else given
+
+    @field_validator("train_only", mode="before")
+    @classmethod
+    def _parse_parts(cls, given: Any) -> Any:
+        return tuple(given.replace(" ", "").split(",")) if isinstance(given, str) else given
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
@@ -135,13 +165,6 @@ def make_settings(**given: Any) -> PruneSettings:
         value = "" if not first["loc"] else f" {first['input']}"
         reason = first["msg"].removeprefix("Value error, ")
         raise UserError(f"{name}{value}: {reason}.", "See `headcount prune --help`.") from error
-
-
-def parse_parts(text: str | None) -> tuple[str, ...] | None:
-    """`encoder,decoder` as parts of the model that train; `gates` alone: none of the weights."""
-    if text is None:
-        return None
-    return tuple(name.strip() for name in text.split(",") if name.strip()) or ("gates",)
 
 
 def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> list[Head]:

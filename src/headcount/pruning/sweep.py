@@ -96,7 +96,7 @@ def parse_numbers(text: str, kind: type[float], option: str) -> list[Any]:
         ) from error
 
 
-def sweep(
+def prune_sweep(
     baseline: Path | str,
     train: Path | str,
     out: Path | str,
