@@ -15,7 +15,7 @@ from headcount.model.removal import remove_heads
 from headcount.ranking.audit import audit_rows
 from headcount.ranking.options import CHOICES, LrpOptions
 from headcount.ranking.propagation import Propagation, plan_starts
-from headcount.ranking.rules import Ratio
+from headcount.ranking.ratio import Ratio
 from ranking.neurons import ReferenceModel
 
 SOURCES, STEPS = [2, 3], [3, 2]

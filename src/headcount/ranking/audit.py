@@ -56,13 +56,15 @@ class Audit:
         """Add relevance, a scalar, to what was measured at a station."""
         self.sums[measure, station] = value + self.sums[measure, station].to(value.device)
 
-    def arrive(self, station: str, relevance: Tensor) -> None:
-        """Relevance of all neurons at a station arrives."""
-        size = relevance.abs()
-        self.add("arrived", station, relevance.sum())
-        self.add("magnitude", station, size.sum())
-        before = self.largest[station].to(size)
-        self.largest[station] = torch.maximum(before, size.max())
+    def arrive(self, station: str, sums: Tensor, magnitudes: Tensor, largest: Tensor) -> None:
+        """Relevance arrives at the neurons of a station: over starts its sum, sum of |.| and max.
+
+        The latter two only matter up to their sign.
+        """
+        self.add("arrived", station, sums.sum())
+        self.add("magnitude", station, magnitudes.abs().sum())
+        top = largest.abs().max()
+        self.largest[station] = torch.maximum(self.largest[station].to(top), top)
 
     def table(self) -> Tensor:
         """Sums and maxima as float64 `[measures + 1, stations]`, the maxima last."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from headcount.ranking.audit import Audit
 from headcount.ranking.flows import Flows
 from headcount.ranking.options import LrpOptions
-from headcount.ranking.rules import Flow, Window
+from headcount.ranking.rule import Flow, Window
 from headcount.ranking.softmax import through_softmax
 
 
@@ -86,11 +86,10 @@ class Descent:
 
     def _feed_forward(self, part: str, layer: int, message: Tensor) -> Tensor:
         """The position-wise network; relevance passes through its activation function."""
-        before, after = (self.recording[part, layer, kind] for kind in ("hidden_in", "hidden"))
 
         def network(part: str, layer: int, given: Tensor) -> Tensor:
             hidden = self._through(self.flows.linear(part, layer, "contract"), given)
-            hidden = self.rule.activation(hidden, self.at(before), self.at(after))
+            hidden = self._through(self.flows.activation(part, layer), hidden)
             return self._through(self.flows.linear(part, layer, "expand"), hidden)
 
         return self._block(part, layer, message, network)
@@ -133,7 +132,8 @@ class Descent:
         return self._through(self.flows.linear(site, layer, "queries"), _merge(queries))
 
     def _to_source(self, message: Tensor, at: Window) -> None:
-        relevance = self.rule.relevance(message, at(self.recording["enc_out", 0, "result"]))
+        memory = at(self.recording["enc_out", 0, "result"])[:, :, 0]
+        relevance = self.rule.relevance(message.sum(2), memory)
         self.audit.add("to_source", self.station, relevance.sum())
         self.memory = message if self.memory is None else self.memory.add_(message)
 
@@ -179,14 +179,17 @@ class Descent:
 
     def _through(self, flow: Flow, message: Tensor, at: Window | None = None) -> Tensor:
         """Down through one map; the audit notes what its bias takes."""
-        at = at or self.at
-        self.audit.add("bias", self.station, flow.taken(message, at))
-        return flow.down(message, at)
+        below, taken = flow(message, at or self.at)
+        if taken is not None:
+            self.audit.add("bias", self.station, taken)
+        return below
 
     def _arrive(self, station: str, part: str, layer: int, message: Tensor) -> Tensor:
         """Note what arrives at a station; the message itself goes on."""
-        activation = self.at(self.recording[part, layer, "result"])
-        self.audit.arrive(station, self.rule.relevance(message, activation))
+        activation = self.at(self.recording[part, layer, "result"])[:, :, 0]
+        size = message.abs()
+        totals = (message.sum(2), size.sum(2), size.amax(2))  # [rows, length, width] each
+        self.audit.arrive(station, *(self.rule.relevance(t, activation) for t in totals))
         self.station = station
         return message
 

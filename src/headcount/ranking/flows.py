@@ -15,10 +15,9 @@ from headcount.model.layers import Block
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.options import LrpOptions
-from headcount.ranking.rules import Flow, HeadFlow, LinearMap, Rule, SumFlow
+from headcount.ranking.rule import Flow, HeadFlow, LinearMap, Rule, SumFlow, identity
 
 T = TypeVar("T")
-IDENTITY = Flow(lambda message, at: message)
 
 # Map -> where a recording has its input and its output.
 ENDS = {
@@ -53,7 +52,7 @@ class Flows:
         """The layer norm of a block, or the one at the end of a pre-norm stack."""
         norm = self.norms[part, layer]
         if self.identity_norm or not isinstance(norm, nn.LayerNorm):
-            return IDENTITY
+            return identity
         if part in ("enc_out", "dec_out"):
             ends = "residual", "result"
         else:
@@ -77,6 +76,11 @@ class Flows:
             return self.rule.linear(x, y, self.maps[part, layer, name])
 
         return self._once((part, layer, name), make)
+
+    def activation(self, part: str, layer: int) -> Flow:
+        """The activation function of a feed-forward block."""
+        before, after = (self.recording[part, layer, kind] for kind in ("hidden_in", "hidden"))
+        return self._once((part, layer, "activation"), lambda: self.rule.activation(before, after))
 
     def heads(self, site: str, layer: int) -> HeadFlow:
         """Head outputs from the values, attention weights held constant."""

@@ -23,14 +23,17 @@ from headcount.ranking.audit import Audit, stations
 from headcount.ranking.descent import Descent
 from headcount.ranking.flows import Flows
 from headcount.ranking.options import LrpOptions
-from headcount.ranking.rules import LinearMap, Window, make_rule
+from headcount.ranking.rule import LinearMap, Window
+from headcount.ranking.rules import make_rule
 
 KINDS = frozenset(
     {"residual", "input", "memory", "values", "weights", "outputs", "hidden_in", "hidden"}
     | {"output", "sum", "result"}
 )
-MEMORY = 32_000_000
-"""Bytes of one message. Larger ones bring no speed on a CPU, whose caches they leave."""
+CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
+"""Bytes of one message. On a CPU larger ones leave the cache and make less use of causality."""
+LOGITS = 8_000_000
+"""Logits that are looked at together for the largest ones."""
 
 
 @dataclass
@@ -48,11 +51,17 @@ class Propagation:
     """LRP of one model: what is computed once for all batches."""
 
     def __init__(
-        self, model: Transformer, options: LrpOptions, memory: int = MEMORY, source: bool = True
+        self,
+        model: Transformer,
+        options: LrpOptions,
+        memory: int | None = None,
+        source: bool = True,
     ) -> None:
         """`source` false: stop before the encoder, where nobody asks for its heads."""
         self.model, self.options = model, options
-        self.memory, self.source = memory, source
+        on_cpu = model.output_weight.device.type == "cpu"
+        self.memory = memory or (CPU_MEMORY if on_cpu else MEMORY)
+        self.source = source
         self.rule = make_rule(options)
         self.maps: dict[tuple[str, int, str], LinearMap] = {}
         for (site, layer), attention in model.attentions().items():
@@ -117,22 +126,22 @@ class Propagation:
         takes part.
         """
         states = recording["dec_out", 0, "result"]
-        tokens = top_tokens(self.model, states, self.memory)
+        tokens = top_tokens(self.model, states)
         rows = self.model.output_weight[tokens]
         bias = self.model.output_bias
         biases = rows.new_zeros(tokens.shape) if bias is None else bias[tokens]
         starts, taken = self.rule.start(states, rows, biases)
         counts = torch.tensor(list(steps), device=states.device)[:, None]
         real = torch.arange(states.shape[1], device=states.device) < counts  # [batch, steps]
-        audit.arrive("logit", real.to(starts))
+        audit.arrive("logit", *[real.to(starts)] * 3)
         audit.add("bias", "logit", (taken * real).sum())
         return starts * real[..., None]
 
 
-def top_tokens(model: Transformer, states: Tensor, memory: int) -> Tensor:
+def top_tokens(model: Transformer, states: Tensor) -> Tensor:
     """The most probable token of each state: `[..., width]` to `[...]`, a slice at a time."""
     flat = states.flatten(0, -2)
-    rows = max(1, memory // (len(model.output_weight) * states.element_size()))
+    rows = max(1, LOGITS // len(model.output_weight))
     tops = [model.logits(part).argmax(-1) for part in flat.split(rows)]
     return torch.cat(tops).view(states.shape[:-1])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from headcount.ranking.rules import Rule
+from headcount.ranking.rule import Rule
 
 
 def through_softmax(
