@@ -8,6 +8,11 @@ __version__ = "0.1.0"
 # The verbs of the command line as functions, and the modules that hold them. They are imported
 # when first used (PEP 562), so that `import headcount` costs nothing.
 _VERBS = {
+    "export": "headcount.interop.export",
+    "import_run": "headcount.interop.marian_import",
+    "bench": "headcount.pruning.bench",
+    "prune": "headcount.pruning.prune",
+    "prune_sweep": "headcount.pruning.sweep",
     "rank": "headcount.ranking.rank",
     "score": "headcount.scoring",
     "translate": "headcount.translation",

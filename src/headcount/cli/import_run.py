@@ -1,0 +1,44 @@
+"""`headcount import`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+
+
+def import_run(
+    model: str = typer.Argument(
+        ..., help="A MarianMT model: a folder, or a name on the Hugging Face hub."
+    ),
+    out: Path = typer.Option(..., "--out", help="The run folder to write."),
+    languages: str | None = typer.Option(
+        None, "--languages", help="Where the model does not say: source-target, as in en-fr."
+    ),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Make a run of a MarianMT model of Hugging Face transformers, such as OPUS-MT."""
+    from headcount.heads import SITES
+    from headcount.interop.marian_import import import_run as import_model
+    from headcount.interop.marian_import import parse_languages
+
+    pair = None if languages is None else parse_languages(languages)
+    if not (quiet or Path(model).is_dir()):
+        remarks.print(f"Asking the Hugging Face hub for {model} ...", soft_wrap=True)
+    imported = import_model(model, out, languages=pair, report=StageReporter(quiet))
+    heads = {site: imported.run.model.heads.count(site) for site in SITES}
+    if json:
+        found = {"heads": heads, "difference": imported.difference, "notes": imported.notes}
+        print_json({"run": str(out), **found})
+        return
+    for note in imported.notes if not quiet else ():
+        remarks.print(f"Note: {note}.", soft_wrap=True)
+    counts = "  ".join(f"{site} {count}" for site, count in heads.items())
+    results.print(
+        f"{out}: heads {counts}. Logits equal the model's (largest difference"
+        f" {imported.difference:.1e}).",
+        soft_wrap=True,
+    )

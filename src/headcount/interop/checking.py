@@ -1,0 +1,81 @@
+"""The comparison that every import and export must pass before it is reported as done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
+from headcount.run import Run
+
+LIMIT = 1e-4
+"""How far apart logits of the same model may be in float32."""
+
+LENGTHS = (1, 3, 6, 10, 17, 24)
+
+
+class Sample(NamedTuple):
+    """Sentences to compare two models on.
+
+    `sentences` are source tokens without EOS; `source` `[batch, source]` the same with EOS,
+    `target` `[batch, target]` decoder inputs that begin with the start token; both padded.
+    """
+
+    sentences: list[list[int]]
+    source: Tensor
+    target: Tensor
+
+
+def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
+    """Random tokens in sentences of several lengths, and the given lines.
+
+    Random tokens reach every part of a model as well as real ones do. Targets are random.
+    """
+    chance = torch.Generator().manual_seed(seed)
+    most = run.config.model.max_positions - 1
+    source, target = run.source_tokenizer, run.target_tokenizer
+    sentences = [_random_tokens(source, min(size, most), chance) for size in LENGTHS]
+    sentences += [tokens[:most] for line in lines if (tokens := source.encode(line))]
+    sizes = [min(LENGTHS[-1 - i % len(LENGTHS)], most) for i in range(len(sentences))]
+    targets = [[target.start, *_random_tokens(target, size, chance)] for size in sizes]
+    sources = [[*tokens, source.eos] for tokens in sentences]
+    return Sample(sentences, pad_rows(sources, source.pad), pad_rows(targets, target.pad))
+
+
+def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
+    """Rows of tokens to `[batch, longest]`."""
+    longest = max(map(len, rows))
+    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
+
+
+def largest_difference(ours: Tensor, theirs: Tensor, limit: float, what: str) -> float:
+    """The largest difference of two tensors, which must be below a limit."""
+    difference = float((ours - theirs).abs().max())
+    if not difference <= limit:  # also where it is not a number
+        raise UserError(
+            f"The {what} gives other numbers than the run: they differ by {difference:.2g},"
+            f" allowed is {limit:.0e}. Nothing was written.",
+            "Please report this with the run's config.yaml.",
+        )
+    return difference
+
+
+def refuse_existing(out: Path) -> None:
+    """Neither an import nor an export replaces anything."""
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} exists already.", "Choose another --out.")
+
+
+def _random_tokens(tokenizer: Tokenizer, count: int, chance: torch.Generator) -> list[int]:
+    special = {tokenizer.pad, tokenizer.start, tokenizer.eos}
+    tokens: list[int] = []
+    while len(tokens) < count:
+        token = int(torch.randint(tokenizer.size, (1,), generator=chance))
+        if token not in special:
+            tokens.append(token)
+    return tokens

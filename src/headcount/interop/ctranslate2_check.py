@@ -1,0 +1,118 @@
+"""Does a CTranslate2 model do what the run does? The engine itself loads and runs it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from headcount.errors import UserError
+from headcount.interop.checking import largest_difference, pad_rows
+from headcount.interop.ctranslate2_export import NEVER, banned_tokens
+from headcount.interop.plain_tokenizers import token_names
+from headcount.model.decoding import Search
+from headcount.run import Run
+from headcount.translation import translate_tokens
+
+LIMIT = 1e-4
+"""How far the log-probabilities of tokens may be apart in float32."""
+
+ROUNDED_LIMIT = 0.5
+"""How far they may be apart, in the mean, where weights are rounded to fewer bits."""
+
+TIES = 100
+"""One of so many translations may differ: where two tokens are equally probable to five digits."""
+
+_LONGEST = 64
+
+
+def open_translator(folder: Path, threads: int = 0) -> Any:
+    """The engine with a model, on the CPU; `threads` 0 leaves their number to it."""
+    import ctranslate2
+
+    ctranslate2.set_log_level(logging.ERROR)  # it warns of types that this machine has to convert
+    return ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
+
+
+class Comparison:
+    """What the engine makes of sentences, against what the run makes of them."""
+
+    def __init__(self, run: Run, sources: Sequence[Sequence[int]]) -> None:
+        """`sources` are sentences without EOS. The run translates them, greedily, now."""
+        self.run = run
+        self.sources = [list(source) for source in sources]
+        self.limit = min(_LONGEST, run.config.model.max_positions - 1)
+        search = Search(
+            beam=1, max_ratio=0, max_extra=self.limit, forbidden=tuple(banned_tokens(run))
+        )
+        found = translate_tokens(run, self.sources, search)
+        self.greedy = [best[0].tokens for best in found]
+
+    def log_probabilities(self, folder: Path) -> tuple[Tensor, Tensor]:
+        """Of every token of the run's translations, EOS included: the run's and the engine's."""
+        engine = open_translator(folder)
+        names = token_names(self.run)
+        scored = engine.score_batch(
+            [[names[0][token] for token in source] for source in self.sources],
+            [[names[1][token] for token in target] for target in self.greedy],
+            max_input_length=0,
+        )
+        theirs = [value for result in scored for value in result.log_probs]
+        return torch.cat(self._own_log_probabilities()), torch.tensor(theirs)
+
+    def same_translations(self, folder: Path) -> int:
+        """How many greedy translations are the same, token for token."""
+        engine = open_translator(folder)
+        names = token_names(self.run)
+        results = engine.translate_batch(
+            [[names[0][token] for token in source] for source in self.sources],
+            beam_size=1,
+            min_decoding_length=0,  # the engine's default is 1: no empty translations
+            max_decoding_length=self.limit,
+            max_input_length=0,
+        )
+        expected = [[names[1][token] for token in target] for target in self.greedy]
+        return sum(
+            result.hypotheses[0] == target for result, target in zip(results, expected, strict=True)
+        )
+
+    @torch.inference_mode()
+    def _own_log_probabilities(self) -> list[Tensor]:
+        model, ids = self.run.model, self.run.target_tokenizer
+        rows = [[*source, self.run.source_tokenizer.eos] for source in self.sources]
+        inputs = pad_rows([[ids.start, *target] for target in self.greedy], ids.pad)
+        logits = model(pad_rows(rows, model.pad), inputs)
+        logits[..., banned_tokens(self.run)] += NEVER
+        all_tokens = F.log_softmax(logits, -1)
+        found = []
+        for row, target in zip(all_tokens, self.greedy, strict=True):
+            labels = torch.tensor([*target, ids.eos])
+            found.append(row[: len(labels)].gather(1, labels[:, None])[:, 0])
+        return found
+
+
+def check_ctranslate2(comparison: Comparison, folder: Path, precision: str) -> float:
+    """Load the written model and compare: exact in float32, close where weights are rounded.
+
+    Gives the largest difference of log-probabilities, or the mean one for rounded weights.
+    """
+    ours, theirs = comparison.log_probabilities(folder)
+    if precision == "float32":
+        limit = LIMIT
+        difference = largest_difference(ours, theirs, limit, "CTranslate2 model")
+        count = len(comparison.sources)
+        other = count - comparison.same_translations(folder)
+        if other > count // TIES:
+            raise UserError(
+                f"The CTranslate2 model translates {other} of {count} sentences otherwise."
+                " Nothing was written.",
+                "Please report this with the run's config.yaml.",
+            )
+        return difference
+    mean = (ours - theirs).abs().mean().reshape(1)
+    return largest_difference(mean, torch.zeros(1), ROUNDED_LIMIT, f"{precision} model")

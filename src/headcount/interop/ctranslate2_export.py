@@ -1,0 +1,152 @@
+"""A run as a CTranslate2 model, written from our weights through that engine's own specification.
+
+The engine has one number of heads for the encoder and one for the decoder; ragged layers are
+filled up with heads of zeros. It never chooses padding or the start token, as our search does not:
+their output biases are so low that nothing else changes.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headcount.errors import UserError
+from headcount.interop.padding import even_layout, pad_heads
+from headcount.interop.plain_tokenizers import token_names
+from headcount.model.attention import Attention
+from headcount.model.embedding import sinusoids
+from headcount.model.transformer import Transformer
+from headcount.run import Run
+
+PRECISIONS = ("float32", "int8", "int16", "float16", "bfloat16", "int8_float16", "int8_bfloat16")
+NEVER = -1e4
+"""Added to the logits of tokens that are never written."""
+
+
+def build_spec(run: Run) -> tuple[Any, int]:
+    """The engine's description of a run, and how many heads of zeros it needed."""
+    from ctranslate2.specs import TransformerSpec
+    from ctranslate2.specs.common_spec import Activation
+    from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
+
+    layout = even_layout(run.model)
+    padded = len(layout.heads()) - len(run.model.head_list())
+    model = pad_heads(run.model, layout)
+    config = model.config
+    activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
+    common = {"pre_norm": config.norm == "pre", "activation": activations[config.activation]}
+    encoder = TransformerEncoderSpec(
+        config.encoder_layers,
+        len(layout.layers["enc"][0]),
+        head_dim=config.head_width_at("enc"),
+        **common,
+    )
+    decoder = TransformerDecoderSpec(
+        config.decoder_layers,
+        len(layout.layers["dec"][0]),
+        head_dim=config.head_width_at("dec"),
+        **common,
+    )
+    spec = TransformerSpec(encoder, decoder)
+    _fill_encoder(spec.encoder, model)
+    _fill_decoder(spec.decoder, model, banned_tokens(run))
+    _name_tokens(spec, run)
+    return spec, padded
+
+
+def write_ctranslate2(spec: Any, folder: Path, precision: str) -> None:
+    """Write the model; the specification cannot be used again."""
+    spec.validate()
+    spec.optimize(quantization=None if precision == "float32" else precision)
+    spec.save(str(folder))
+
+
+def banned_tokens(run: Run) -> list[int]:
+    """Tokens that the run never writes."""
+    target = run.target_tokenizer
+    return sorted({target.pad, target.start, *run.config.search.forbidden} - {target.eos})
+
+
+def _fill_encoder(spec: Any, model: Transformer) -> None:
+    _fill_embedding(spec, spec.embeddings[0], model.source_embedding.table.weight, model)
+    if model.config.norm == "pre":
+        _fill_norm(spec.layer_norm, model.encoder_norm)
+    for part, layer in zip(spec.layer, model.encoder_layers(), strict=True):
+        _fill_self_attention(part.self_attention, layer.self_attention)
+        _fill_feed_forward(part.ffn, layer.feed_forward)
+
+
+def _fill_decoder(spec: Any, model: Transformer, banned: list[int]) -> None:
+    _fill_embedding(spec, spec.embeddings, model.target_embedding.table.weight, model)
+    if model.config.norm == "pre":
+        _fill_norm(spec.layer_norm, model.decoder_norm)
+    bias = torch.zeros(len(model.output_weight))
+    if model.output_bias is not None:
+        bias += model.output_bias.detach()
+    bias[banned] += NEVER
+    spec.projection.weight, spec.projection.bias = _array(model.output_weight), _array(bias)
+    for part, layer in zip(spec.layer, model.decoder_layers(), strict=True):
+        _fill_self_attention(part.self_attention, layer.self_attention)
+        cross: Attention = layer.cross_attention.attention
+        _fill_norm(part.attention.layer_norm, layer.cross_attention.norm)
+        inner = cross.inner
+        queries, keys_values, out = part.attention.linear
+        _fill_linear(queries, cross.in_weight[:inner], cross.in_bias[:inner])
+        _fill_linear(keys_values, cross.in_weight[inner:], cross.in_bias[inner:])
+        _fill_linear(out, cross.out_weight, cross.out_bias)
+        _fill_feed_forward(part.ffn, layer.feed_forward)
+
+
+def _fill_self_attention(spec: Any, block: Any) -> None:
+    attention: Attention = block.attention
+    _fill_norm(spec.layer_norm, block.norm)
+    _fill_linear(spec.linear[0], attention.in_weight, attention.in_bias)
+    _fill_linear(spec.linear[1], attention.out_weight, attention.out_bias)
+
+
+def _fill_feed_forward(spec: Any, block: Any) -> None:
+    _fill_norm(spec.layer_norm, block.norm)
+    _fill_linear(spec.linear_0, block.expand.weight, block.expand.bias)
+    _fill_linear(spec.linear_1, block.contract.weight, block.contract.bias)
+
+
+def _fill_embedding(side: Any, spec: Any, table: Tensor, model: Transformer) -> None:
+    config = model.config
+    spec.weight = _array(table)
+    side.scale_embeddings = math.sqrt(config.width) if config.embedding_scale else 1.0
+    side.position_encodings.encodings = _array(sinusoids(config.max_positions, config.width))
+
+
+def _fill_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
+    spec.weight, spec.bias = _array(weight), _array(bias)
+
+
+def _fill_norm(spec: Any, norm: Any) -> None:
+    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+
+
+def _name_tokens(spec: Any, run: Run) -> None:
+    source, target = token_names(run)
+    ids = run.target_tokenizer
+    if source[run.source_tokenizer.eos] != target[ids.eos]:
+        raise UserError(
+            f"{run.folder} calls the end of a sentence '{source[run.source_tokenizer.eos]}' in the"
+            f" source and '{target[ids.eos]}' in the target; CTranslate2 knows only one.",
+            "Export it to onnx.",
+        )
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.config.eos_token = target[ids.eos]
+    spec.config.unk_token = target[ids.unk]
+    spec.config.bos_token = spec.config.decoder_start_token = target[ids.start]
+    spec.config.add_source_eos = True
+
+
+def _array(tensor: Tensor) -> np.ndarray:
+    array: np.ndarray = tensor.detach().float().contiguous().numpy()
+    return array

@@ -1,0 +1,43 @@
+"""A run's tokenisers for other engines: as the `tokenizers` library reads them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from headcount.run import Run
+
+SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer.json", "target_tokenizer.json"
+SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabulary.json"
+IDS = "ids.json"
+
+
+def write_plain_tokenizers(run: Run, folder: Path) -> None:
+    """Both tokenisers; the pieces that they give are the tokens of the vocabularies."""
+    _write(folder / SOURCE_TOKENIZER, run.source_tokenizer.content)
+    _write(folder / TARGET_TOKENIZER, run.target_tokenizer.content)
+
+
+def write_vocabularies(run: Run, folder: Path) -> None:
+    """The tokens of both sides by their numbers, and the numbers of the special ones."""
+    source, target = token_names(run)
+    _write(folder / SOURCE_VOCABULARY, source)
+    _write(folder / TARGET_VOCABULARY, target)
+    ids = {}
+    for side, tokenizer in (("source", run.source_tokenizer), ("target", run.target_tokenizer)):
+        ids[side] = {name: getattr(tokenizer, name) for name in ("pad", "unk", "start", "eos")}
+    _write(folder / IDS, ids)
+
+
+def token_names(run: Run) -> tuple[list[str], list[str]]:
+    """Both vocabularies; an id that has no text is called by its number."""
+    sides = []
+    for tokenizer in (run.source_tokenizer, run.target_tokenizer):
+        tokens = tokenizer.tokens()
+        sides.append([token or f"<unused {number}>" for number, token in enumerate(tokens)])
+    return sides[0], sides[1]
+
+
+def _write(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")
