@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -218,6 +221,26 @@ def test_interrupted_between_updates(
         load_run(tmp_path / "out")
     run = prune(baseline, corpus, tmp_path / "out", quick(keep=2), resume=True)
     assert run.model.heads.count("enc") == 2
+
+
+@pytest.mark.slow
+def test_two_processes_equal_one(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """Every worker sees the same gates, and the penalty counts once."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += ["--nproc-per-node", "2", "-m", "headcount", "prune", str(baseline)]
+    command += ["--train", str(corpus), "--out", str(tmp_path / "two"), "--penalty", "0.5"]
+    command += ["--updates", "8", "--finetune", "2", "--quiet"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=180)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    prune(baseline, corpus, tmp_path / "one", make_settings(penalty=0.5, updates=8, finetune=2))
+    one, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("one", "two"))
+    assert [line["kind"] for line in one] == [line["kind"] for line in two]
+    for here, there in zip(one, two, strict=True):
+        for name in {"nll", "expected_open", "open_probability", "dev_loss"} & set(here):
+            assert here[name] == pytest.approx(there[name], rel=1e-3, abs=1e-3)
+    records = [read_record(tmp_path / name) for name in ("one", "two")]
+    assert records[0]["kept"] == records[1]["kept"]
 
 
 def test_a_finished_one_is_not_repeated(baseline: Path, corpus: Path, tmp_path: Path) -> None:
