@@ -46,7 +46,7 @@ def copy(run_folder: Path, tmp_path: Path) -> Path:
             st.integers(0, 2),
         )
     ),
-    tie=st.sampled_from(["none", "target", "all"]),
+    tie=st.sampled_from(["none", "target", "inputs", "all"]),
     norm=st.sampled_from(["pre", "post"]),
     bias=st.booleans(),
 )

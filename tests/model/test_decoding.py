@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -34,6 +35,7 @@ searches = st.builds(
     max_extra=st.integers(1, 7),
     min_length=st.integers(0, 3),
     forbidden=st.sampled_from([(), (UNK,), (UNK, 5)]),
+    renormalise=st.booleans(),
 ).map(lambda search: replace(search, nbest=search.beam))
 batches = st.lists(st.integers(0, 6), min_size=1, max_size=5)
 
@@ -61,12 +63,14 @@ def slow_beam_search(model: Transformer, source: Tensor, search: Search) -> list
     finished: list[Hypothesis] = []
     for length in range(1, limit + 1):
         rows = log_probabilities(model, source, [prefix for _, prefix in live])
-        continuations = [
-            (score + log_probability, prefix, token)
-            for (score, prefix), row in zip(live, rows, strict=True)
-            for token, log_probability in enumerate(row)
-            if token not in never and not (token == EOS and length <= search.min_length)
-        ]
+        banned = never | ({EOS} if length <= search.min_length else set())
+        continuations = []
+        for (score, prefix), row in zip(live, rows, strict=True):
+            allowed = {token: value for token, value in enumerate(row) if token not in banned}
+            share = math.log(sum(map(math.exp, allowed.values()))) if search.renormalise else 0.0
+            continuations += [
+                (score + value - share, prefix, token) for token, value in allowed.items()
+            ]
         continuations.sort(key=lambda c: -c[0])
         live = []
         for rank, (score, prefix, token) in enumerate(continuations[: 2 * search.beam]):

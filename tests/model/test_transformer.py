@@ -88,7 +88,7 @@ def test_step_by_step_equals_all_at_once(
     torch.testing.assert_close(torch.stack(states, 1), expected, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize("tie", ["none", "target", "all"])
+@pytest.mark.parametrize("tie", ["none", "target", "inputs", "all"])
 def test_tied_embeddings(make_model: Maker, make_tokens: Tokens, tie: str) -> None:
     model = make_model(tie=tie, vocabulary=(19, 19), output_bias=True)
     source, target, output = (
@@ -97,9 +97,9 @@ def test_tied_embeddings(make_model: Maker, make_tokens: Tokens, tie: str) -> No
         model.output_weight,
     )
     assert (output is target) == (tie in ("target", "all"))
-    assert (source is target) == (tie == "all")
+    assert (source is target) == (tie in ("inputs", "all"))
     names = [name for name, _ in model.named_parameters()]
-    tables = {"none": 3, "target": 2, "all": 1}[tie]
+    tables = {"none": 3, "target": 2, "inputs": 2, "all": 1}[tie]
     assert sum("table" in name or "output_weight" in name for name in names) == tables
     # A step of training moves all uses of a matrix together.
     tokens = make_tokens([4, 3])
@@ -107,8 +107,9 @@ def test_tied_embeddings(make_model: Maker, make_tokens: Tokens, tie: str) -> No
     with torch.no_grad():
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
-    assert torch.equal(model.output_weight, model.target_embedding.table.weight) == (tie != "none")
-    assert torch.equal(source, model.target_embedding.table.weight) == (tie == "all")
+    table = model.target_embedding.table.weight
+    assert torch.equal(model.output_weight, table) == (tie in ("target", "all"))
+    assert torch.equal(source, table) == (tie in ("inputs", "all"))
 
 
 @torch.no_grad()

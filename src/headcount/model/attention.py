@@ -82,12 +82,12 @@ class Attention(nn.Module):
         """
         if not self.heads:
             return self.out_bias.expand(x.shape)
-        queries, keys, values = self.queries_keys_values(x)  # [batch, heads, beam, head]
-        used, beam = steps * x.shape[1], x.shape[1]
-        past[0, :, :, used : used + beam] = keys
-        past[1, :, :, used : used + beam] = values
+        stacked = F.linear(x, self.in_weight, self.in_bias)  # [batch, beam, 3 inner]
+        apart = self._apart(stacked, 3)  # [3, batch, heads, beam, head]
+        beam, used = x.shape[1], steps * x.shape[1]
+        past[:, :, :, used : used + beam] = apart[1:]
         keys, values = past[:, :, :, : used + beam].unbind(0)
-        return self.attend(queries, keys, values, visible, causal=False)
+        return self.attend(apart[0], keys, values, visible, causal=False)
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[batch, length, width]` to all three, `[batch, heads, length, head]` each."""
@@ -144,5 +144,9 @@ class Attention(nn.Module):
 
     def _split(self, stacked: Tensor, parts: int) -> tuple[Tensor, ...]:
         """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""
+        return self._apart(stacked, parts).unbind(0)
+
+    def _apart(self, stacked: Tensor, parts: int) -> Tensor:
+        """`[batch, length, parts * inner]` to `[parts, batch, heads, length, head]`."""
         apart: Tensor = stacked.unflatten(2, (parts, len(self.heads), self.head_width))
-        return apart.permute(2, 0, 3, 1, 4).unbind(0)
+        return apart.permute(2, 0, 3, 1, 4)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcount.model.attention import KeysValues
 
-_FIRST_CAPACITY = 32
+_FIRST_CAPACITY = 16
 
 
 class DecoderCache:
