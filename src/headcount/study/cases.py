@@ -1,0 +1,123 @@
+"""A full model with all that was made from it: the unit that figures and claims look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headcount.heads import SITES, Head
+from headcount.study.results import FULL, PRUNED, SCRATCH, StudyModel, StudyResults
+from headcount.study.role_results import FUNCTIONS, Function
+
+LEARNED = ("hard_concrete", "top_k")
+"""Methods in which training decides which heads stay; all others follow a score."""
+
+METHOD_NAMES = {
+    "hard_concrete": "learned gates",
+    "top_k": "learned, exact number",
+    "lrp": "by relevance",
+    "confidence": "by confidence",
+    "ablation": "by ablation",
+    "gradient": "by gradient",
+    "random": "random",
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One full model, and the pruned and from-scratch models that descend from it."""
+
+    label: str
+    full: StudyModel
+    pruned: tuple[StudyModel, ...]
+    scratch: tuple[StudyModel, ...]
+
+    def pruned_at(self, sites: Sequence[str]) -> list[StudyModel]:
+        """Models with heads pruned at exactly these sites, those with most heads first."""
+        wanted = tuple(site for site in SITES if site in sites)
+        chosen = [model for model in self.pruned if model.sites == wanted]
+        return sorted(chosen, key=lambda m: (-retained(m, wanted), m.id))
+
+    @cached_property
+    def encoder_learned(self) -> list[StudyModel]:
+        """Encoder prunings in which training decided, those with most heads first (Sec. 6.2)."""
+        return [model for model in self.pruned_at(("enc",)) if model.method in LEARNED]
+
+    @cached_property
+    def all_sites_learned(self) -> list[StudyModel]:
+        """Prunings of all attention in which training decided (Sec. 6.3)."""
+        return [model for model in self.pruned_at(SITES) if model.method in LEARNED]
+
+    @cached_property
+    def encoder_heads(self) -> int:
+        """How many encoder heads the full model has."""
+        return self.full.heads.count("enc")
+
+    def twins(self) -> list[tuple[StudyModel, StudyModel]]:
+        """Each pruned model that has a from-scratch twin, with that twin."""
+        by_id = {model.id: model for model in self.pruned}
+        pairs = [(by_id[str(m.baseline)], m) for m in self.scratch if m.baseline in by_id]
+        return sorted(pairs, key=lambda pair: (-retained(pair[0]), pair[0].id))
+
+
+def cases_of(results: StudyResults) -> list[Case]:
+    """All full models of a study with their descendants, in the order of the study."""
+    labels = _labels(results)
+    found = []
+    for full in results.models:
+        if full.kind != FULL:
+            continue
+        pruned = [m for m in results.models if m.kind == PRUNED and m.baseline == full.id]
+        ids = {model.id for model in pruned}
+        scratch = [m for m in results.models if m.kind == SCRATCH and m.baseline in ids]
+        found.append(Case(labels[full.id], full, tuple(pruned), tuple(scratch)))
+    return found
+
+
+def first_seeds(cases: Iterable[Case]) -> list[Case]:
+    """One case for each language pair and domain: the first where several seeds were trained."""
+    chosen: dict[tuple[str, str], Case] = {}
+    for case in cases:
+        chosen.setdefault((case.full.pair, case.full.domain), case)
+    return list(chosen.values())
+
+
+def retained(model: StudyModel, sites: Sequence[str] = SITES) -> int:
+    """How many heads a model has at these sites."""
+    return sum(model.heads.count(site) for site in sites)
+
+
+def is_specialised(model: StudyModel, head: Head) -> bool:
+    """Whether a head has one of the paper's functions in this model."""
+    return bool(functions_of(model, head))
+
+
+def functions_of(model: StudyModel, head: Head) -> list[Function]:
+    """The paper's functions of a head, positional ones first."""
+    found = () if model.roles is None else model.roles.functions(head)
+    chosen = [function for function in found if function.kind in FUNCTIONS]
+    return sorted(chosen, key=lambda f: (FUNCTIONS.index(f.kind), -f.score))
+
+
+def _labels(results: StudyResults) -> dict[str, str]:
+    """A name for each full model: the languages, with domain and seed where they are needed."""
+    full = [model for model in results.models if model.kind == FULL]
+    names = {}
+    for model in full:
+        pair = results.pair(model)
+        languages = f"{pair.source}-{pair.target}".upper()
+        rivals = [m for m in full if m is not model]
+        same = [m for m in rivals if _languages(results, m) == _languages(results, model)]
+        label = languages
+        if any(m.domain != model.domain for m in same):
+            label += f", {model.domain}"
+        if any(m.domain == model.domain for m in same):
+            label += f", seed {model.seed}" if model.seed is not None else f", {model.id}"
+        names[model.id] = label
+    return names
+
+
+def _languages(results: StudyResults, model: StudyModel) -> tuple[str, str]:
+    pair = results.pair(model)
+    return pair.source, pair.target

@@ -1,0 +1,289 @@
+"""Claims about the full model: which heads matter and what they do (Sec. 4 and 5)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from headcount.heads import Head
+from headcount.ranking.agreement import comparisons, spearman
+from headcount.roles.criteria import POSITIONAL, RARE
+from headcount.roles.relations import PAPER_RELATIONS
+from headcount.study.cases import Case
+from headcount.study.claims.verdict import Claim, Finding, decide, untestable
+from headcount.study.results import StudyModel
+from headcount.study.role_results import RelationLine
+
+TOP_SHARE = 0.25
+RELEVANCE_OF_TOP = 0.5
+AGREEMENT = 0.3
+PERMUTATIONS = 2000
+SIGNIFICANT = 0.05
+CONFIDENT = 0.8
+BETTER_THAN_OTHERS = 0.75
+MARGIN = 0.10
+LEAST_INSTANCES = 30
+LEAST_HEADS = 4
+
+NOT_RANKED = "Relevance was not measured (headcount rank)."
+NO_ROLES = "Functions of heads were not looked for (headcount roles)."
+
+
+def few_heads_carry_relevance(case: Case) -> Finding:
+    """Sec. 4: LRP ranks a small number of heads as much more important than all others."""
+    layers = _encoder_layers(case.full, "lrp")
+    if not layers:
+        return untestable(NOT_RANKED)
+    wide = {layer: values for layer, values in layers.items() if len(values) >= LEAST_HEADS}
+    if not wide:
+        return untestable(f"No encoder layer has {LEAST_HEADS} heads to compare.")
+    shares = {layer: _share_of_top(list(values.values())) for layer, values in wide.items()}
+    lowest = min(shares, key=lambda layer: shares[layer])
+    enough = sum(share >= RELEVANCE_OF_TOP for share in shares.values())
+    return decide(
+        enough == len(shares),
+        f"The top quarter of heads has {_percent(shares[lowest])} to"
+        f" {_percent(max(shares.values()))} of a layer's relevance; at least half in {enough} of"
+        f" {len(shares)} layers.",
+        layers=len(shares),
+        layers_above_half=enough,
+        lowest_share=shares[lowest],
+        lowest_layer=lowest,
+        mean_share=sum(shares.values()) / len(shares),
+    )
+
+
+def relevance_agrees_with_confidence(case: Case) -> Finding:
+    """Sec. 4: relevance "agrees to a reasonable extent" with confidence."""
+    relevance, confidence = case.full.column("lrp"), case.full.column("confidence")
+    layers = []
+    for layer in range(len(case.full.heads.layers["enc"])):
+        heads = [h for h in case.full.layer("enc", layer) if h in relevance and h in confidence]
+        if len(heads) >= LEAST_HEADS:
+            layers.append(torch.tensor([[c[h] for h in heads] for c in (relevance, confidence)]))
+    if not layers:
+        return untestable("No encoder layer has both relevance and confidence of enough heads.")
+    found = float(_mean_correlation([(pair[0], pair[1]) for pair in layers]))
+    chance = torch.Generator().manual_seed(1)
+    shuffled = [(pair[0].expand(PERMUTATIONS, -1), _shuffles(pair[1], chance)) for pair in layers]
+    as_high = int((_mean_correlation(shuffled) >= found).sum())
+    p_value = (as_high + 1) / (PERMUTATIONS + 1)
+    return decide(
+        found >= AGREEMENT and p_value < SIGNIFICANT,
+        f"Spearman's correlation within layers is {found:.2f} on average (p = {p_value:.4f}).",
+        spearman=found,
+        p_value=p_value,
+        layers=len(layers),
+    )
+
+
+def positional_heads_are_confident(case: Case) -> Finding:
+    """Sec. 5.1: the average maximum weight exceeds 0.8 for every positional head."""
+    if case.full.roles is None:
+        return untestable(NO_ROLES)
+    positional = _positional(case.full)
+    confidence = case.full.column("confidence")
+    values = {head: confidence[head] for head in positional if head in confidence}
+    if not values:
+        return untestable("No encoder head is positional.")
+    lowest = min(values, key=lambda head: values[head])
+    above = sum(value > CONFIDENT for value in values.values())
+    return decide(
+        above == len(values),
+        f"{above} of {len(values)} positional heads have a mean maximum weight over {CONFIDENT};"
+        f" the lowest is {values[lowest]:.2f} ({lowest}).",
+        positional_heads=len(values),
+        above=above,
+        lowest=values[lowest],
+        lowest_head=str(lowest),
+    )
+
+
+def positional_heads_are_relevant(case: Case) -> Finding:
+    """Sec. 5.1: positional heads correspond to a large extent to the most important heads."""
+    if case.full.roles is None:
+        return untestable(NO_ROLES)
+    layers = _encoder_layers(case.full, "lrp")
+    if not layers:
+        return untestable(NOT_RANKED)
+    positional = set(_positional(case.full))
+    won, pairs = 0.0, 0
+    for values in layers.values():
+        others = [value for head, value in values.items() if head not in positional]
+        for head in positional & set(values):
+            pairs += len(others)
+            won += sum((values[head] > v) + 0.5 * (values[head] == v) for v in others)
+    if not pairs:
+        why = "every head of their layers is one" if positional else "no encoder head is positional"
+        return untestable(f"Positional heads cannot be compared with others: {why}.")
+    share = won / pairs
+    return decide(
+        share >= BETTER_THAN_OTHERS,
+        f"A positional head is more relevant than another head of its layer in {_percent(share)}"
+        f" of {pairs} comparisons.",
+        positional_heads=len(positional),
+        comparisons=pairs,
+        share_more_relevant=share,
+    )
+
+
+def syntactic_heads_beat_baseline(case: Case) -> Finding:
+    """Sec. 5.2: some heads find dependents or heads better than the positional baseline does."""
+    if case.full.roles is None:
+        return untestable(NO_ROLES)
+    best: dict[str, RelationLine] = {}
+    for line in case.full.roles.relations:
+        known = line.accuracy.value is not None and line.baseline.value is not None
+        if line.relation in PAPER_RELATIONS and known and line.instances >= LEAST_INSTANCES:
+            before = best.get(line.relation)
+            if before is None or _above(line) > _above(before):
+                best[line.relation] = line
+    if not best:
+        return untestable(f"No relation has {LEAST_INSTANCES} instances in the analysed sentences.")
+    numbers: dict[str, float | int | str | None] = {"relations": len(best)}
+    parts = []
+    for relation, line in best.items():
+        numbers[f"{relation}_accuracy"] = line.accuracy.value
+        numbers[f"{relation}_baseline"] = line.baseline.value
+        numbers[f"{relation}_head"] = str(line.best_head)
+        numbers[f"{relation}_margin_low"] = line.margin.low
+        parts.append(
+            f"{relation} {_percent(line.accuracy.value)} against {_percent(line.baseline.value)}"
+        )
+    return decide(
+        all(_above(line) >= MARGIN - 1e-9 for line in best.values()),
+        f"Best head against baseline: {', '.join(parts)}.",
+        **numbers,
+    )
+
+
+def rare_words_head_leads_first_layer(case: Case) -> Finding:
+    """Sec. 5.3: the most important head of the first layer points to the least frequent tokens."""
+    full = case.full
+    if full.roles is None:
+        return untestable(NO_ROLES)
+    if not full.roles.rare.get("sentences"):
+        return untestable("No token frequencies, or no sentence with a rare token.")
+    layers = _encoder_layers(full, "lrp")
+    if 0 not in layers:
+        return untestable(NOT_RANKED)
+    relevance = layers[0]
+    leader = max(relevance, key=lambda head: relevance[head])
+    found = full.roles.heads.get(leader)
+    rare = None if found is None else found.rare
+    if found is None or rare is None:
+        return untestable(f"{leader} was not analysed.")
+    return decide(
+        any(function.kind == RARE for function in found.functions),
+        f"The most relevant head of the first layer, {leader} ({relevance[leader]:.0%} of its"
+        f" relevance), points at one of the two rarest tokens in {_percent(rare[1])} of cases;"
+        f" by chance {_percent(_number(full.roles.rare.get('chance_two_rarest')))}.",
+        head=str(leader),
+        relevance=relevance[leader],
+        rarest_share=rare[0],
+        two_rarest_share=rare[1],
+        chance_two_rarest=full.roles.rare.get("chance_two_rarest"),
+    )
+
+
+HEAD_CLAIMS = (
+    Claim(
+        "few-heads-carry-relevance",
+        "Sec. 4",
+        "In each encoder layer a few heads carry most of the relevance.",
+        "In every encoder layer the most relevant quarter of the heads (rounded up) has at least"
+        " half of the layer's relevance.",
+        few_heads_carry_relevance,
+    ),
+    Claim(
+        "relevance-agrees-with-confidence",
+        "Sec. 4",
+        "How relevant a head is agrees with how confident it is.",
+        "Spearman's correlation of relevance and confidence within encoder layers is at least 0.3"
+        " on average, and at most 5 % of random shufflings within layers reach it.",
+        relevance_agrees_with_confidence,
+    ),
+    Claim(
+        "positional-heads-confident",
+        "Sec. 5.1",
+        "Positional heads are sure of where they look.",
+        "Every positional encoder head has a mean maximum attention weight over 0.8.",
+        positional_heads_are_confident,
+    ),
+    Claim(
+        "positional-heads-relevant",
+        "Sec. 5.1",
+        "Positional heads are among the most relevant heads.",
+        "Compared with every head of its layer that is not positional, a positional head is the"
+        " more relevant one in at least 75 % of cases.",
+        positional_heads_are_relevant,
+    ),
+    Claim(
+        "syntactic-heads-beat-baseline",
+        "Sec. 5.2",
+        "Syntactic heads find relations better than looking at the most frequent position does.",
+        "For each of nsubj, obj, amod and advmod with at least 30 instances, the best head is at"
+        " least 10 points above the positional baseline in one direction.",
+        syntactic_heads_beat_baseline,
+    ),
+    Claim(
+        "rare-words-head-leads-first-layer",
+        "Sec. 5.3",
+        "One head of the first layer points at rare words and is the most relevant head there.",
+        "The most relevant head of the first encoder layer has the rare-words function.",
+        rare_words_head_leads_first_layer,
+    ),
+)
+
+
+def _encoder_layers(model: StudyModel, column: str) -> dict[int, dict[Head, float]]:
+    """The values of the encoder's heads, layer by layer; layers without values are left out."""
+    values = model.column(column)
+    layers = {
+        layer: {head: values[head] for head in model.layer("enc", layer) if head in values}
+        for layer in range(len(model.heads.layers["enc"]))
+    }
+    return {layer: found for layer, found in layers.items() if found}
+
+
+def _share_of_top(values: list[float]) -> float:
+    sizes = sorted((abs(value) for value in values), reverse=True)
+    total = sum(sizes)
+    return sum(sizes[: math.ceil(TOP_SHARE * len(sizes))]) / total if total else 0.0
+
+
+def _mean_correlation(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
+    """Mean over layers of correlations of `[..., heads]` with `[..., heads]`; constants give 0."""
+    found = [spearman(comparisons(a), comparisons(b)).nan_to_num() for a, b in pairs]
+    return torch.stack(found).mean(0)
+
+
+def _shuffles(values: Tensor, chance: torch.Generator) -> Tensor:
+    """Random orders of `[heads]`, `[permutations, heads]`."""
+    order = torch.rand(PERMUTATIONS, len(values), generator=chance).argsort(1)
+    return values[order]
+
+
+def _positional(model: StudyModel) -> list[Head]:
+    roles = model.roles
+    if roles is None:
+        return []
+    return [
+        head
+        for head in model.heads.heads(("enc",))
+        if any(function.kind == POSITIONAL for function in roles.functions(head))
+    ]
+
+
+def _above(line: RelationLine) -> float:
+    return (line.accuracy.value or 0.0) - (line.baseline.value or 0.0)
+
+
+def _number(value: float | int | None) -> float | None:
+    return None if value is None else float(value)
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f} %"

@@ -1,0 +1,47 @@
+"""The paper's figures, one function each, numbered as there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from headcount.study.figures.attention_maps import rare_words_figure
+from headcount.study.figures.dependencies import dependency_scores_figure, offsets_figure
+from headcount.study.figures.drawing import Drawing
+from headcount.study.figures.gate_animation import write_gate_animation
+from headcount.study.figures.gates import gates_figure, watched_model
+from headcount.study.figures.head_grid import heads_figure, heads_of_other_pairs_figure
+from headcount.study.figures.retained import functions_figure, quality_figure
+from headcount.study.figures.sites import decoder_layers_figure, sites_figure
+from headcount.study.results import StudyResults
+
+FIGURES: tuple[Callable[[StudyResults], Drawing | None], ...] = (
+    heads_figure,
+    heads_of_other_pairs_figure,
+    offsets_figure,
+    dependency_scores_figure,
+    rare_words_figure,
+    gates_figure,
+    quality_figure,
+    functions_figure,
+    sites_figure,
+    decoder_layers_figure,
+)
+ANIMATION = "fig6-gates-over-training.gif"
+
+
+def draw_figures(results: StudyResults) -> Iterator[Drawing]:
+    """Every figure that the study has data for, in the paper's order."""
+    for draw in FIGURES:
+        drawing = draw(results)
+        if drawing is not None:
+            yield drawing
+
+
+def write_animation(results: StudyResults, folder: Path) -> Path | None:
+    """The animation that belongs to Figure 6, where gates were logged."""
+    model = watched_model(results)
+    if model is None:
+        return None
+    write_gate_animation(model, folder / ANIMATION)
+    return folder / ANIMATION

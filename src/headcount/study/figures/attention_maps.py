@@ -1,0 +1,162 @@
+"""Figure 5: attention maps of the rare-words head, or of any head on any sentence (Sec. 5.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headcount.data.tokenizer import MARK
+from headcount.heads import Head
+from headcount.roles.criteria import RARE
+from headcount.study.cases import Case, cases_of, first_seeds
+from headcount.study.explorer import ModelAttention, SentenceAttention, read_explorer
+from headcount.study.figures.drawing import (
+    PAGE,
+    Drawing,
+    bare,
+    new_figure,
+    style,
+)
+from headcount.study.results import StudyModel, StudyResults
+from headcount.study.tables import Cell
+
+SHOWN = 3
+LENGTHS = (7, 16)
+LONGEST = 14
+"""Characters of a token that are shown."""
+
+
+@dataclass(frozen=True)
+class AttentionMap:
+    """One head on one sentence: `weights[query, key]`."""
+
+    label: str
+    head: Head
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    weights: np.ndarray
+    rarest: frozenset[int] = frozenset()
+
+
+def rare_words_figure(results: StudyResults) -> Drawing | None:
+    """Figure 5: the rare-words head of up to three settings."""
+    samples = {data.model: data for data in read_explorer(results)}
+    maps, found = [], []
+    for case in first_seeds(cases_of(results))[:SHOWN]:
+        data = samples.get(case.full.id)
+        chosen = None if data is None else rare_words_head(case.full)
+        if data is None or chosen is None or not data.sentences:
+            continue
+        maps.append(attention_map(case, data, chosen[0], sentence_to_show(data)))
+        found.append(f"{case.label}: {chosen[0]}{'' if chosen[1] else ' (nearest to that role)'}")
+    if not maps:
+        return None
+    return Drawing(
+        "fig5-rare-words-head",
+        "Figure 5",
+        "Attention maps of the rare-words head. Rows look at columns; the two rarest tokens are"
+        f" coloured. {'; '.join(found)}.",
+        draw_maps(maps),
+        _rows(maps),
+        alt="Attention maps: " + "; ".join(found) + ".",
+    )
+
+
+def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
+    """The head with the largest share of rare words, those of the first layer first.
+
+    Also tells whether it has the rare-words function; a head that comes nearest may not.
+    """
+    if model.roles is None:
+        return None
+    shares = {h: found.rare[1] for h, found in model.roles.heads.items() if found.rare is not None}
+    named = [h for h in shares if any(f.kind == RARE for f in model.roles.functions(h))]
+    among = [h for h in named if h.layer == 0] or named or [h for h in shares if h.layer == 0]
+    if not among:
+        return None
+    best = max(among, key=lambda head: shares[head])
+    return best, best in named
+
+
+def sentence_to_show(data: ModelAttention) -> int:
+    """The first sentence of a handy length with a token far rarer than the others, or the first."""
+    low, high = LENGTHS
+    fitting = [
+        number
+        for number, sentence in enumerate(data.sentences)
+        if low <= len(sentence.tokens) <= high and max(map(len, sentence.tokens)) <= LONGEST
+    ]
+    for number in fitting:
+        counts = sorted(data.sentences[number].counts or ())
+        if len(counts) > 2 and counts[0] * 4 <= counts[2]:
+            return number
+    return fitting[0] if fitting else 0
+
+
+def attention_map(case: Case, data: ModelAttention, head: Head, number: int) -> AttentionMap:
+    """One head of a full model on one of the sampled sentences."""
+    sentence = data.sentences[number]
+    source, target = (tuple(map(plain, t)) for t in (sentence.tokens, sentence.target_tokens))
+    queries = source if head.site == "enc" else target
+    keys = target if head.site == "dec" else source
+    weights = data.weights(number)[head]
+    rarest = rarest_tokens(sentence) if head.site == "enc" else frozenset()
+    return AttentionMap(case.label, head, queries, keys, weights, rarest)
+
+
+def rarest_tokens(sentence: SentenceAttention, number: int = 2) -> frozenset[int]:
+    """Places of the tokens that are rarest in the training data."""
+    counts = sentence.counts or ()
+    order = sorted(range(len(counts)), key=lambda place: counts[place])
+    return frozenset(order[:number])
+
+
+def plain(token: str) -> str:
+    """A token as a figure shows it: without the mark of a word start, EOS and START named."""
+    named = {"</s>": "EOS", "<s>": "START"}
+    text = named.get(token, token.removeprefix(MARK) or MARK)
+    text = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return text.replace("$", r"\$")  # else matplotlib would read mathematics
+
+
+def draw_maps(maps: Sequence[AttentionMap]) -> Figure:
+    """Maps side by side."""
+    with style():
+        figure = new_figure(min(PAGE, 0.6 + 2.6 * len(maps)), 2.7)
+        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        for panel, shown in zip(panels, maps, strict=True):
+            _draw(panel, shown)
+    return figure
+
+
+def _draw(axes: Axes, shown: AttentionMap) -> None:
+    axes.imshow(shown.weights, cmap="Greys", vmin=0, vmax=1, aspect="auto")
+    axes.set_xticks(range(len(shown.keys)), shown.keys, rotation=60, ha="left", fontsize=6)
+    axes.set_yticks(range(len(shown.queries)), shown.queries, fontsize=6)
+    axes.xaxis.tick_top()
+    for labels in (axes.get_xticklabels(), axes.get_yticklabels()):
+        for place, label in enumerate(labels):
+            if place in shown.rarest:
+                label.set_color("#b3590a")
+                label.set_fontweight("bold")
+    axes.set_xlabel(f"{shown.label}, {shown.head}", color="black")
+    axes.grid(False)
+    axes.set_xticks(np.arange(-0.5, len(shown.keys)), minor=True)
+    axes.set_yticks(np.arange(-0.5, len(shown.queries)), minor=True)
+    axes.grid(which="minor", color="#eeeeee", lw=0.4)
+    bare(axes)
+    axes.tick_params(which="both", length=0)
+
+
+def _rows(maps: Sequence[AttentionMap]) -> list[dict[str, Cell]]:
+    return [
+        {"setting": shown.label, "head": str(shown.head), "query": query, "key": key,
+         "query_place": i, "key_place": j, "weight": round(float(shown.weights[i, j]), 4)}
+        for shown in maps
+        for i, query in enumerate(shown.queries)
+        for j, key in enumerate(shown.keys)
+    ]  # fmt: skip

@@ -1,0 +1,114 @@
+"""What all figures share: a figure with its data and caption, colours, and how it is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headcount.files import atomic_path, write_text
+from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
+from headcount.study.tables import Cell, csv_text
+
+COLUMN, PAGE = 3.35, 6.9
+"""Inches: one column and the whole width of a page in the paper's style."""
+
+OTHER = "other"
+# The paper's colours. Their lightness differs too, so that they can be told apart without hue.
+FUNCTION_COLOURS = {
+    POSITIONAL: "#7a4b9d",
+    SYNTACTIC: "#1f8a5b",
+    RARE: "#f2a33a",
+    OTHER: "#d5d8dc",
+}
+FUNCTION_TEXT = {POSITIONAL: "white", SYNTACTIC: "white", RARE: "black", OTHER: "#555555"}
+
+# Okabe and Ito's colours, safe for colour-blind readers, for lines and bars of several series.
+SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+INK, FAINT = "#222222", "#9aa0a6"
+HEAT = "Blues"
+
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "axes.titlesize": 8.5,
+    "axes.labelsize": 8,
+    "axes.linewidth": 0.6,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "legend.fontsize": 7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.3,
+    "lines.markersize": 4,
+    "pdf.fonttype": 42,
+    "svg.hashsalt": "headcount",  # the same picture is the same file
+}
+FORMATS: Mapping[str, dict[str, Any]] = {
+    "pdf": {"metadata": {"CreationDate": None}},
+    "png": {"dpi": 200},
+    "svg": {"metadata": {"Date": None}, "transparent": True},
+}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, its number in the paper, what it shows, and the numbers it was drawn from."""
+
+    name: str
+    title: str
+    caption: str
+    figure: Figure
+    data: list[dict[str, Cell]]
+    alt: str
+
+    def save(self, folder: Path) -> None:
+        """Write `NAME.pdf`, `.png`, `.svg`, and `NAME.csv` beside them."""
+        with style():
+            self.figure.draw_without_rendering()
+            self.figure.set_layout_engine("none")  # arranged once, the same in every format
+            for ending, options in FORMATS.items():
+                with atomic_path(folder / f"{self.name}.{ending}") as partial:
+                    self.figure.savefig(partial, format=ending, **options)
+        write_text(folder / f"{self.name}.csv", csv_text(self.data))
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Draw inside this, so that a user's own matplotlib settings change nothing."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure that arranges its own axes."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def open_frame(axes: Axes) -> None:
+    """Only the two lines that carry a scale."""
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def bare(axes: Axes) -> None:
+    """No frame and no tick marks: the cells of a grid speak for themselves."""
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+
+
+def series_style(number: int) -> tuple[str, str]:
+    """Colour and marker of a series; both differ, so that either is enough."""
+    return SERIES[number % len(SERIES)], MARKERS[number % len(MARKERS)]

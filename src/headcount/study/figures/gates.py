@@ -1,0 +1,174 @@
+"""Figure 6: the distribution of gates, and gates while a model is pruned (Sec. 6.1)."""
+
+from __future__ import annotations
+
+import torch
+from matplotlib.axes import Axes
+
+from headcount.pruning.hard_concrete import HardConcrete
+from headcount.study.cases import LEARNED, METHOD_NAMES
+from headcount.study.figures.drawing import (
+    FAINT,
+    INK,
+    PAGE,
+    SERIES,
+    Drawing,
+    new_figure,
+    open_frame,
+    series_style,
+    style,
+)
+from headcount.study.results import StudyModel, StudyResults
+from headcount.study.tables import Cell
+
+POINTS = 400
+LOGITS = (-2.0, 0.0, 2.0)
+SHOWN = 0.5
+"""The logit at which panel (a) compares the Concrete with the Hard Concrete distribution."""
+
+
+def gates_figure(results: StudyResults) -> Drawing:
+    """Figure 6: densities, and gates over training where a model was pruned with them."""
+    model = watched_model(results)
+    with style():
+        figure = new_figure(PAGE, 2.05)
+        panels = figure.subplots(1, 3 if model else 2, squeeze=False)[0]
+        rows = _concrete(panels[0]) + _family(panels[1])
+        if model is not None:
+            rows += _over_training(panels[2], model)
+    caption = (
+        "Concrete distribution: (a) Concrete and its stretched and rectified version (Hard"
+        " Concrete), with its mass at 0 and 1; (b) Hard Concrete distributions with different"
+        " parameters."
+    )
+    if model is not None:
+        caption += f" (c) Probability that each gate is open while {model.id} is pruned."
+    return Drawing(
+        "fig6-gates",
+        "Figure 6",
+        caption,
+        figure,
+        rows,
+        alt="Densities of the Concrete and Hard Concrete distributions"
+        + ("" if model is None else "; lines of gates that close or stay open during training")
+        + ".",
+    )
+
+
+def watched_model(results: StudyResults) -> StudyModel | None:
+    """The model whose gates are shown: encoder pruning to about a fifth of the heads, if any."""
+    models = [m for m in results.models if m.gates is not None and m.method in LEARNED]
+    if not models:
+        return None
+
+    def distance(model: StudyModel) -> tuple[bool, float]:
+        assert model.gates is not None
+        share = model.heads.count("enc") / max(1, len(model.gates.heads))
+        return model.sites != ("enc",), abs(share - 0.2)
+
+    return min(models, key=distance)
+
+
+def _concrete(axes: Axes) -> list[dict[str, Cell]]:
+    """Panel (a)."""
+    hard, plain = HardConcrete(), HardConcrete(low=0.0, high=1.0)
+    masses = _mass_axis(axes)
+    rows: list[dict[str, Cell]] = []
+    for number, (name, family) in enumerate((("Concrete", plain), ("Hard Concrete", hard))):
+        rows += _density(axes, family, SHOWN, name, series_style(number)[0], name)
+    rows += _masses(masses, hard, SHOWN, series_style(1)[0], "Hard Concrete")
+    _finish(axes, "(a)")
+    return rows
+
+
+def _family(axes: Axes) -> list[dict[str, Cell]]:
+    """Panel (b)."""
+    masses = _mass_axis(axes)
+    rows: list[dict[str, Cell]] = []
+    for number, logit in enumerate(LOGITS):
+        colour = SERIES[number]
+        sign = "−" if logit < 0 else ""
+        label = f"φ = {sign}{abs(logit):g}"
+        rows += _density(axes, HardConcrete(), logit, label, colour, "Hard Concrete")
+        rows += _masses(masses, HardConcrete(), logit, colour, "Hard Concrete", number - 1)
+    _finish(axes, "(b)")
+    return rows
+
+
+def _density(
+    axes: Axes, family: HardConcrete, logit: float, label: str, colour: str, name: str
+) -> list[dict[str, Cell]]:
+    """The continuous part, between 0 and 1."""
+    gates = torch.linspace(0, 1, POINTS + 2, dtype=torch.float64)[1:-1]
+    density = family.density(torch.full_like(gates, logit), gates)
+    axes.plot(gates, density, color=colour, label=label)
+    pairs = list(zip(gates.tolist(), density.tolist(), strict=True))[::8]
+    return [
+        {"panel": name, "logit": logit, "gate": gate, "density": value} for gate, value in pairs
+    ]
+
+
+def _masses(
+    axes: Axes, family: HardConcrete, logit: float, colour: str, name: str, shift: int = 0
+) -> list[dict[str, Cell]]:
+    """The probabilities of exactly 0 and exactly 1, as stems."""
+    value = torch.tensor(logit, dtype=torch.float64)
+    masses = {0: float(family.zero_probability(value)), 1: float(family.one_probability(value))}
+    for place, mass in masses.items():
+        x = place + 0.03 * shift
+        axes.plot([x, x], [0, mass], color=colour, lw=1, ls=(0, (2, 1)))
+        axes.plot([x], [mass], marker="o", ms=3.5, color=colour, clip_on=False)
+    return [
+        {"panel": f"{name}, mass", "logit": logit, "gate": float(place), "density": mass}
+        for place, mass in masses.items()
+    ]
+
+
+def _mass_axis(axes: Axes) -> Axes:
+    """A second scale at the right, for probabilities."""
+    other = axes.twinx()
+    other.set_ylim(0, 1)
+    other.set_ylabel("probability (dots)", color=INK)
+    other.set_yticks([0, 0.5, 1], ["0", "0.5", "1"])
+    other.spines[["top", "left"]].set_visible(False)
+    return other
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.set_title(title, loc="left")
+    axes.set_xlabel("gate")
+    axes.set_ylabel("density")
+    axes.set_ylim(0, 4)
+    axes.set_yticks([0, 1, 2, 3, 4])
+    axes.set_xlim(-0.08, 1.08)
+    axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
+    axes.legend(loc="upper center", handlelength=1.2)
+    open_frame(axes)
+
+
+def _over_training(axes: Axes, model: StudyModel) -> list[dict[str, Cell]]:
+    """Panel (c): one line a head."""
+    gates = model.gates
+    assert gates is not None
+    kept = set(model.heads.heads())
+    for number, head in enumerate(gates.heads):
+        line = [row[number] for row in gates.probabilities]
+        colour, order = (SERIES[0], 3) if head in kept else (FAINT, 2)
+        axes.plot(gates.updates, line, color=colour, lw=0.7, alpha=0.8, zorder=order)
+    for colour, name in ((SERIES[0], "stays"), (FAINT, "pruned")):
+        axes.plot([], [], color=colour, label=f"head {name}")
+    axes.set_title("(c)", loc="left")
+    axes.set_title(METHOD_NAMES.get(str(model.method), ""), fontsize=7, color=INK)
+    axes.set_xlabel("update")
+    axes.set_ylabel("P(gate open)")
+    axes.set_ylim(-0.03, 1.03)
+    axes.legend(
+        loc="center right", frameon=True, facecolor="white", framealpha=0.9, edgecolor="none"
+    )
+    open_frame(axes)
+    return [
+        {"panel": model.id, "head": str(head), "update": update, "open_probability": row[number],
+         "kept": int(head in kept)}
+        for number, head in enumerate(gates.heads)
+        for update, row in zip(gates.updates, gates.probabilities, strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,212 @@
+"""Figures 7 and 8: quality with fewer encoder heads, and what the remaining heads do (Sec. 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch, Rectangle
+
+from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
+from headcount.study.cases import METHOD_NAMES, Case, cases_of, functions_of, retained
+from headcount.study.figures.drawing import (
+    COLUMN,
+    FAINT,
+    FUNCTION_COLOURS,
+    FUNCTION_TEXT,
+    INK,
+    OTHER,
+    PAGE,
+    Drawing,
+    bare,
+    new_figure,
+    open_frame,
+    series_style,
+    style,
+)
+from headcount.study.figures.head_grid import kinds_of
+from headcount.study.results import StudyModel, StudyResults
+from headcount.study.role_results import Function
+from headcount.study.tables import Cell
+
+ENCODER = ("enc",)
+_ORDER = (POSITIONAL, SYNTACTIC, RARE, OTHER)
+
+
+def quality_figure(results: StudyResults) -> Drawing | None:
+    """Figure 7: BLEU against retained encoder heads, every way to choose them in the same axes."""
+    cases = [
+        case
+        for case in cases_of(results)
+        if case.full.bleu is not None and any(m.bleu is not None for m in case.pruned_at(ENCODER))
+    ]
+    if not cases:
+        return None
+    methods = _methods(cases)
+    with style():
+        figure = new_figure(COLUMN if len(cases) == 1 else PAGE, 2.6)
+        panels = figure.subplots(1, len(cases), squeeze=False)[0]
+        for panel, case in zip(panels, cases, strict=True):
+            _quality(panel, case, methods, titled=len(cases) > 1)
+        panels[0].set_ylabel("BLEU")
+        handles, labels = panels[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=2 + len(cases))
+    rows = [_quality_row(case, model) for case in cases for model in (case.full, *_scored(case))]
+    return Drawing(
+        "fig7-bleu",
+        "Figure 7",
+        "BLEU on the test set as a function of the number of retained encoder heads, with 95 %"
+        " intervals; the dashed line and band are the full model.",
+        figure,
+        rows,
+        alt="BLEU against retained encoder heads: "
+        + "; ".join(f"{row['model']} {row['heads']} heads {row['bleu']:.1f}" for row in rows[:8])
+        + ".",
+    )
+
+
+def _methods(cases: Sequence[Case]) -> list[str]:
+    found = {str(model.method) for case in cases for model in _scored(case)}
+    return [name for name in METHOD_NAMES if name in found] + sorted(found - set(METHOD_NAMES))
+
+
+def _scored(case: Case) -> list[StudyModel]:
+    return [model for model in case.pruned_at(ENCODER) if model.bleu is not None]
+
+
+def _quality(axes: Axes, case: Case, methods: Sequence[str], titled: bool) -> None:
+    full, total = case.full.scores, case.encoder_heads
+    assert full.bleu is not None
+    if full.bleu_interval is not None:
+        band = (full.bleu - full.bleu_interval, full.bleu + full.bleu_interval)
+        axes.axhspan(*band, color=FAINT, alpha=0.18, lw=0)
+    axes.axhline(full.bleu, color=FAINT, ls="--", lw=1)
+    axes.plot([total], [full.bleu], "*", color=INK, ms=7, ls="", label="full model", clip_on=False)
+    for number, method in enumerate(methods):
+        models = [model for model in _scored(case) if model.method == method]
+        if not models:
+            continue
+        colour, marker = series_style(number)
+        # A little apart, so that intervals of the same number of heads do not hide each other.
+        apart = 0.006 * total * (number - (len(methods) - 1) / 2)
+        x = [retained(model, ENCODER) + apart for model in models]
+        y = [model.bleu or 0.0 for model in models]
+        spread = [model.scores.bleu_interval or 0.0 for model in models]
+        axes.errorbar(
+            x, y, spread, color=colour, marker=marker, label=METHOD_NAMES.get(method, method),
+            elinewidth=0.6, capsize=1.5, capthick=0.6, lw=1.2 if _one_each(x) else 0,
+        )  # fmt: skip
+    axes.set_xlim(0, total * 1.03)
+    axes.set_xlabel("retained encoder heads")
+    if titled:
+        axes.set_title(case.label)
+    open_frame(axes)
+
+
+def _one_each(counts: Sequence[float]) -> bool:
+    """A line joins models of different sizes; several of one size (seeds) are points."""
+    return len(set(counts)) == len(counts)
+
+
+def _quality_row(case: Case, model: StudyModel) -> dict[str, Cell]:
+    return {
+        "setting": case.label, "model": model.id, "method": model.method or "full",
+        "heads": retained(model, ENCODER), "bleu": model.bleu,
+        "bleu_interval": model.scores.bleu_interval, "seed": model.seed,
+        "penalty": model.penalty,
+    }  # fmt: skip
+
+
+def functions_figure(results: StudyResults) -> Drawing | None:
+    """Figure 8: functions of the encoder heads that remain, one column a model."""
+    cases = [case for case in cases_of(results) if case.full.roles and _analysed(case)]
+    if not cases:
+        return None
+    case = max(cases, key=lambda c: len(_analysed(c)))
+    models = [case.full, *_analysed(case)]
+    columns = [_by_function(model) for model in models]
+    tallest = max(map(len, columns))
+    with style():
+        figure = new_figure(min(PAGE, 0.9 + 0.45 * len(models) + 1.3), 0.1 * tallest + 0.75)
+        axes = figure.subplots()
+        for x, column in enumerate(columns):
+            for y, functions in enumerate(column):
+                _cell(axes, x - 0.5, y, functions)
+        _finish_functions(axes, models, tallest)
+        figure.legend(
+            handles=[Patch(color=FUNCTION_COLOURS[kind], label=kind) for kind in _ORDER],
+            loc="outside right center",
+        )
+    return Drawing(
+        "fig8-functions-of-retained-heads",
+        "Figure 8",
+        f"Functions of encoder heads retained after pruning, {case.label}. Each column is a model"
+        " with all of its remaining encoder heads, ordered by function; a number tells how many"
+        " functions a head has, where it has several.",
+        figure,
+        [row for model in models for row in _function_rows(model)],
+        alt="Columns of heads coloured by function: "
+        + "; ".join(_counted(model) for model in models)
+        + ".",
+    )
+
+
+def _analysed(case: Case) -> list[StudyModel]:
+    """Learned encoder prunings with roles; one way of learning, the first that has any."""
+    models = [model for model in case.encoder_learned if model.roles is not None]
+    methods = list(dict.fromkeys(model.method for model in models))
+    return [m for m in models if m.method == methods[0] and m.seed == models[0].seed]
+
+
+def _by_function(model: StudyModel) -> list[list[Function]]:
+    """The functions of each head, heads ordered by the first of them."""
+    found = [functions_of(model, head) for head in model.heads.heads(ENCODER)]
+
+    def order(functions: list[Function]) -> tuple[int, str, int]:
+        kind = functions[0].kind if functions else OTHER
+        return _ORDER.index(kind), functions[0].name if functions else "", -len(functions)
+
+    return sorted(found, key=order)
+
+
+def _cell(axes: Axes, x: float, y: float, functions: Sequence[Function]) -> None:
+    """One head: its kinds of functions side by side, and how many functions there are."""
+    kinds = kinds_of(functions)
+    width = 0.92 / len(kinds)
+    for number, kind in enumerate(kinds):
+        corner = (x + 0.04 + number * width, y + 0.06)
+        axes.add_patch(Rectangle(corner, width, 0.88, color=FUNCTION_COLOURS[kind], lw=0))
+    if len(functions) > 1:
+        colour = FUNCTION_TEXT[kinds[0]]
+        place = x + 0.04 + width / 2
+        axes.text(
+            place, y + 0.52, str(len(functions)), ha="center", va="center", fontsize=5.5,
+            color=colour, weight="bold",
+        )  # fmt: skip
+
+
+def _finish_functions(axes: Axes, models: Sequence[StudyModel], tallest: int) -> None:
+    bare(axes)
+    axes.set_xlim(-0.6, len(models) - 0.4)
+    axes.set_ylim(tallest + 0.2, -0.2)
+    axes.set_xticks(range(len(models)), [str(retained(model, ENCODER)) for model in models])
+    axes.set_yticks([])
+    axes.set_xlabel("encoder heads in the model")
+
+
+def _function_rows(model: StudyModel) -> list[dict[str, Cell]]:
+    rows: list[dict[str, Cell]] = []
+    for head in model.heads.heads(ENCODER):
+        functions = functions_of(model, head)
+        rows.append(
+            {"model": model.id, "heads": retained(model, ENCODER), "head": str(head),
+             "kind": functions[0].kind if functions else OTHER, "functions": len(functions),
+             "names": "; ".join(map(str, functions))}
+        )  # fmt: skip
+    return rows
+
+
+def _counted(model: StudyModel) -> str:
+    heads = model.heads.heads(ENCODER)
+    special = sum(bool(functions_of(model, head)) for head in heads)
+    return f"{len(heads)} heads, {special} with a function"

@@ -1,0 +1,206 @@
+"""The page: one HTML file that needs nothing else and loads nothing else.
+
+Everything that comes from data is escaped: by Jinja in HTML, by `embed` in JSON. A content security
+policy allows the page's own script and style only, by their hashes.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from headcount.errors import UserError
+from headcount.heads import SITE_NAMES, SITES
+from headcount.study.cases import cases_of
+from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Verdict
+from headcount.study.explorer import ModelAttention, fit
+from headcount.study.figures import ANIMATION
+from headcount.study.figures.drawing import FUNCTION_COLOURS, OTHER, Drawing
+from headcount.study.figures.gates import watched_model
+from headcount.study.report.story import claims_line, story
+from headcount.study.results import StudyModel, StudyResults
+from headcount.study.study_tables import describe
+from headcount.study.tables import Table
+
+LIMIT = 15_000_000
+"""Bytes of a page at most."""
+MARGIN = 500_000
+FEWEST_GATE_STEPS = 60
+SCRIPTS = ("report.js", "drawing.js", "explorer.js")
+CLASSES = {HOLDS: "holds", FAILS: "fails", UNTESTABLE: "untestable"}
+
+
+def render_page(
+    results: StudyResults,
+    verdicts: Sequence[Verdict],
+    tables: Sequence[Table],
+    figures: Sequence[Drawing],
+    attention: Sequence[ModelAttention],
+) -> str:
+    """The whole page; it has as many sentences to explore as fit."""
+    text = _render(results, verdicts, tables, figures, [])
+    room = LIMIT - MARGIN - len(text.encode())
+    fitting = fit(attention, max(0, room))
+    text = _render(results, verdicts, tables, figures, fitting)
+    if len(text.encode()) > LIMIT:
+        raise UserError(
+            f"The page would have {len(text.encode()) / 1e6:.0f} MB, more than {LIMIT / 1e6:.0f}.",
+            "Split the study: its tables and figures alone are too large for one page.",
+        )
+    return text
+
+
+def _render(
+    results: StudyResults,
+    verdicts: Sequence[Verdict],
+    tables: Sequence[Table],
+    figures: Sequence[Drawing],
+    attention: Sequence[ModelAttention],
+) -> str:
+    style = _read("report.css")
+    script = "\n".join(_read(name) for name in SCRIPTS)
+    shown = [found for found in attention if found.sentences]
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
+    template = environment.from_string(_read("report.html"))
+    return template.render(
+        policy=content_policy(style, script),
+        style=Markup(style),
+        script=Markup(script),
+        results=results,
+        story=story(results),
+        claims_line=claims_line(verdicts),
+        verdicts=verdicts,
+        classes=CLASSES,
+        tables={table.name: table for table in tables},
+        figures={drawing.name: drawing for drawing in figures},
+        images={drawing.name: _image(results, drawing) for drawing in figures},
+        animation=ANIMATION,
+        gates=embed(_gates(results)),
+        explorer=embed(_explorer(results, shown)),
+        attention=[embed([s.to_json() for s in found.sentences]) for found in shown],
+        sentences=max((len(found.sentences) for found in shown), default=0),
+        site_names=SITE_NAMES,
+    )
+
+
+def embed(value: Any) -> Markup:
+    """JSON that can stand inside a `<script>` element whatever strings are in it."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)
+
+
+def content_policy(style: str, script: str) -> str:
+    """Nothing may be loaded, and nothing may run, but what is in the page."""
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_hash(script)}'",
+            f"style-src '{_hash(style)}'",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode("utf-8")).digest()
+    return f"sha256-{base64.b64encode(digest).decode('ascii')}"
+
+
+def _read(name: str) -> str:
+    return (files("headcount.study.report") / name).read_text(encoding="utf-8")
+
+
+def _image(results: StudyResults, drawing: Drawing) -> str:
+    """A figure as a data URI."""
+    svg = (results.out / "figures" / f"{drawing.name}.svg").read_bytes()
+    return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
+
+
+def _gates(results: StudyResults) -> dict[str, Any] | None:
+    """Gates over training in per cent, at no more times than an eye can follow."""
+    model = watched_model(results)
+    if model is None or model.gates is None:
+        return None
+    gates = model.gates
+    last = len(gates.updates) - 1
+    count = min(FEWEST_GATE_STEPS, last + 1)
+    times = [round(i * last / max(1, count - 1)) for i in range(count)]
+    kept = set(model.heads.heads())
+    return {
+        "model": model.id,
+        "heads": [str(head) for head in gates.heads],
+        "kept": [head in kept for head in gates.heads],
+        "updates": [gates.updates[time] for time in times],
+        "open": [[round(100 * p) for p in gates.probabilities[time]] for time in times],
+    }
+
+
+def _explorer(results: StudyResults, attention: Sequence[ModelAttention]) -> dict[str, Any]:
+    """What the explorer needs besides attention: models, their heads, measures and roles."""
+    labels = {
+        model.id: case.label
+        for case in cases_of(results)
+        for model in (case.full, *case.pruned, *case.scratch)
+    }
+    models = [results.model(found.model) for found in attention]
+    return {
+        "sites": {site: SITE_NAMES[site] for site in SITES},
+        "colours": FUNCTION_COLOURS,
+        "other": OTHER,
+        "models": [_model(model, labels.get(model.id, "")) for model in models],
+    }
+
+
+def _model(model: StudyModel, label: str) -> dict[str, Any]:
+    heads = model.heads.heads()
+    measures = [name for name in model.table.columns if _is_number(model, name)]
+    return {
+        "id": model.id,
+        "label": label,
+        "how": describe(model),
+        "baseline": model.baseline,
+        "bleu": model.bleu,
+        "layers": {site: [list(i) for i in model.heads.layers[site]] for site in SITES},
+        "measures": measures,
+        "values": {
+            str(head): [_rounded(model.table.columns[name].get(head)) for name in measures]
+            for head in heads
+        },
+        "roles": {str(head): _roles(model, head) for head in heads if _roles(model, head)},
+    }
+
+
+def _is_number(model: StudyModel, name: str) -> bool:
+    """Whether a column of the head table is a measure."""
+    values = model.table.columns[name].values()
+    numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool)]
+    return bool(numbers) and len(numbers) == len(values) and name != "random"
+
+
+def _rounded(value: Any) -> float | None:
+    return None if value is None else float(f"{float(value):.4g}")
+
+
+def _roles(model: StudyModel, head: Any) -> list[Mapping[str, Any]]:
+    found = () if model.roles is None else model.roles.functions(head)
+    return [
+        {
+            "kind": function.kind,
+            "name": str(function),
+            "label": function.label,
+            "score": round(function.score, 4),
+            "baseline": round(function.baseline, 4),
+        }
+        for function in found
+    ]

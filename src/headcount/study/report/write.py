@@ -1,0 +1,119 @@
+"""`headcount report`: read a study, check its claims, draw, and write everything beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headcount.data.corpus import find_side
+from headcount.errors import UserError
+from headcount.files import read_lines, require_file, write_json, write_text
+from headcount.study import claims
+from headcount.study.claims.verdict import Verdict
+from headcount.study.explorer import SENTENCES, choose_sentences, read_explorer, write_explorer
+from headcount.study.figures import FIGURES, write_animation
+from headcount.study.figures.drawing import Drawing
+from headcount.study.report.page import render_page
+from headcount.study.results import FULL, StudyResults, load_results
+from headcount.study.study_tables import all_tables, claims_table
+from headcount.study.tables import Table
+
+REPORT = "report.html"
+CLAIMS = "claims.json"
+
+Report = Callable[[str, int, int | None], None]
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and the verdicts."""
+
+    page: Path
+    bytes: int
+    figures: list[Drawing]
+    tables: list[Table]
+    verdicts: list[Verdict]
+    sentences: int
+
+
+def write_report(
+    folder: Path | str,
+    *,
+    out: Path | None = None,
+    source: Path | None = None,
+    sentences: int = SENTENCES,
+    report: Report = lambda stage, done, total: None,
+) -> Written:
+    """Write figures, tables, `claims.json` and the page of a study, or of one run.
+
+    out        the page's path; by default `report.html` in the folder
+    source     sentences for the explorer; by default the test set of the study's corpora
+    sentences  how many of them at most
+    """
+    results = load_results(folder)
+    lines = explorer_lines(results, source, sentences)
+    if lines:
+        write_explorer(results, lines, report)
+    verdicts = claims.check(results)
+    write_json(results.out / CLAIMS, [verdict.to_json() for verdict in verdicts])
+    tables = [*all_tables(results), claims_table(verdicts)]
+    for table in tables:
+        table.save(results.out / "tables")
+    figures = _draw(results, report)
+    report("Writing the page", 0, 1)
+    attention = read_explorer(results)
+    text = render_page(results, verdicts, tables, figures, attention)
+    page = out or results.out / REPORT
+    write_text(page, text)
+    report("Writing the page", 1, 1)
+    shown = max((len(found.sentences) for found in attention), default=0)
+    return Written(page, len(text.encode()), figures, tables, verdicts, shown)
+
+
+def _draw(results: StudyResults, report: Report) -> list[Drawing]:
+    folder = results.out / "figures"
+    found = []
+    for number, draw in enumerate(FIGURES):
+        report("Drawing figures", number, len(FIGURES))
+        drawing = draw(results)
+        if drawing is not None:
+            drawing.save(folder)
+            found.append(drawing)
+    write_animation(results, folder)
+    report("Drawing figures", len(FIGURES), len(FIGURES))
+    return found
+
+
+def explorer_lines(
+    results: StudyResults, source: Path | None, count: int
+) -> dict[str, Sequence[str]]:
+    """Sentences for each source language: of the given file, or of a corpus that is still there."""
+    languages = [results.pair(model).source for model in results.models]
+    if source is not None:
+        lines = choose_sentences(read_lines(require_file(source)), count)
+        if not lines:
+            raise UserError(f"{source} has no sentence.", "Give a file that has some.")
+        return {languages[0]: lines}
+    found: dict[str, Sequence[str]] = {}
+    for model in results.models:
+        language = results.pair(model).source
+        if model.kind != FULL or language in found:
+            continue
+        folders = [results.folder / "corpora" / model.pair, model.config.data.folder]
+        for path in _held_out([folder for folder in folders if folder is not None], language):
+            found[language] = choose_sentences(read_lines(path), count)
+            break
+    return found
+
+
+def _held_out(folders: Sequence[Path], language: str) -> list[Path]:
+    """Test and dev sets that exist."""
+    paths = []
+    for folder in folders:
+        for split in ("test", "dev"):
+            try:
+                paths.append(find_side(folder, split, language))
+            except UserError:
+                continue
+    return paths

@@ -1,0 +1,316 @@
+"""A study folder read back as typed values: what figures, tables, claims and the report work on.
+
+The layout is a contract with whatever runs a study:
+
+    study.json               title, created, pairs, models, versions, seeds, times (see `_parse`)
+    runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
+                             pruning.json where heads were pruned
+    scores/<model id>.json   `headcount.scoring.Scores.to_json()` and dev_loss, parameters,
+                             seconds_per_sentence
+    bench.json               what `headcount bench --json` gives; optional
+    explorer/<model id>.json attention on some sentences (`headcount.study.explorer`); optional
+
+Everything but `study.json` and the run folders may be missing. A plain run folder is read as a
+study of that one model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headcount.config import Config
+from headcount.errors import UserError
+from headcount.files import read_json
+from headcount.heads import SITES, Head, HeadLayout, HeadTable
+from headcount.pruning.record import PRUNING
+from headcount.ranking.rank import RANKING
+from headcount.roles.result import ROLES
+from headcount.run import CONFIG, HEADS, load_config
+from headcount.study.role_results import RolesFound, read_roles
+from headcount.training.metrics import read_metrics
+
+STUDY = "study.json"
+SCORES = "scores"
+BENCH = "bench.json"
+EXPLORER = "explorer"
+
+FULL, PRUNED, SCRATCH = "full", "pruned", "scratch"
+KINDS = (FULL, PRUNED, SCRATCH)
+
+
+@dataclass(frozen=True)
+class PairInfo:
+    """A language pair on one domain, and the text that its models were trained on."""
+
+    name: str
+    source: str
+    target: str
+    domain: str
+    corpus: str
+    training_pairs: int | None
+
+
+@dataclass(frozen=True)
+class ModelScores:
+    """How good and how large a model is; `bleu_interval` is half the width of the 95 % interval."""
+
+    bleu: float | None = None
+    bleu_interval: float | None = None
+    bleu_p_value: float | None = None
+    bleu_signature: str = ""
+    chrf: float | None = None
+    chrf_interval: float | None = None
+    lines: int | None = None
+    dev_loss: float | None = None
+    parameters: int | None = None
+    seconds_per_sentence: float | None = None
+
+
+@dataclass(frozen=True)
+class GateHistory:
+    """Open probabilities of gates while heads were chosen: `probabilities[time][head]`."""
+
+    heads: tuple[Head, ...]
+    updates: tuple[int, ...]
+    probabilities: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class StudyModel:
+    """One model of a study with all that is known of it.
+
+    kind      `full`: trained with all heads; `pruned`: heads were taken from its `baseline`;
+              `scratch`: trained anew with the heads of its `baseline`, which is a pruned model
+    method    how heads were chosen: `hard_concrete`, `top_k`, or a score's name (`lrp`, `random`)
+    sites     where heads were pruned
+    """
+
+    id: str
+    pair: str
+    domain: str
+    kind: str
+    folder: Path
+    config: Config
+    heads: HeadLayout
+    table: HeadTable
+    method: str | None = None
+    sites: tuple[str, ...] = ()
+    penalty: float | None = None
+    keep: int | None = None
+    seed: int | None = None
+    baseline: str | None = None
+    roles: RolesFound | None = None
+    ranking: Mapping[str, Any] | None = None
+    pruning: Mapping[str, Any] | None = None
+    gates: GateHistory | None = None
+    scores: ModelScores = field(default_factory=ModelScores)
+
+    def column(self, name: str) -> dict[Head, float]:
+        """A numeric column of the head table; empty where it was not measured."""
+        return {h: float(v) for h, v in self.table.columns.get(name, {}).items() if v is not None}
+
+    def layer(self, site: str, layer: int) -> list[Head]:
+        """The heads of one layer of a site."""
+        return [Head(site, layer, index) for index in self.heads.layers[site][layer]]
+
+    @property
+    def bleu(self) -> float | None:
+        """Test BLEU."""
+        return self.scores.bleu
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """A whole study."""
+
+    folder: Path
+    title: str
+    created: str
+    pairs: tuple[PairInfo, ...]
+    models: tuple[StudyModel, ...]
+    bench: tuple[Mapping[str, Any], ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    times: Mapping[str, float] = field(default_factory=dict)
+    is_study: bool = True
+
+    def model(self, name: str) -> StudyModel:
+        """The model of that id."""
+        return next(model for model in self.models if model.id == name)
+
+    def pair(self, model: StudyModel) -> PairInfo:
+        """The language pair and domain of a model."""
+        return next(p for p in self.pairs if (p.name, p.domain) == (model.pair, model.domain))
+
+    @property
+    def out(self) -> Path:
+        """Where figures, tables, claims and the report are written."""
+        return self.folder if self.is_study else self.folder / "analysis" / "report"
+
+
+def load_results(folder: Path | str) -> StudyResults:
+    """Read a study folder, or a run folder as a study of one model."""
+    folder = Path(folder)
+    if (folder / STUDY).is_file():
+        try:
+            return _parse(folder, read_json(folder / STUDY))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"{folder / STUDY} is not a study ({error!r}).", "Run `headcount study` again."
+            ) from error
+    if (folder / CONFIG).is_file():
+        return _single(folder)
+    what = "does not exist" if not folder.exists() else f"holds neither {STUDY} nor {CONFIG}"
+    raise UserError(f"{folder} {what}.", "Give the folder of a study, or of a run.")
+
+
+def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
+    pairs = tuple(
+        PairInfo(
+            name=str(pair["name"]),
+            source=str(pair["source"]),
+            target=str(pair["target"]),
+            domain=str(pair["domain"]),
+            corpus=str(pair.get("corpus") or ""),
+            training_pairs=_whole(pair.get("training_pairs")),
+        )
+        for pair in stored["pairs"]
+    )
+    models = tuple(_model(folder, given) for given in stored["models"])
+    _check(folder, pairs, models)
+    bench = read_json(folder / BENCH) if (folder / BENCH).is_file() else ()
+    return StudyResults(
+        folder=folder,
+        title=str(stored["title"]),
+        created=str(stored["created"]),
+        pairs=pairs,
+        models=models,
+        bench=tuple(bench),
+        versions={str(k): str(v) for k, v in (stored.get("versions") or {}).items()},
+        seeds=tuple(int(seed) for seed in stored.get("seeds") or ()),
+        times={str(k): float(v) for k, v in (stored.get("times") or {}).items()},
+    )
+
+
+def _check(folder: Path, pairs: Sequence[PairInfo], models: Sequence[StudyModel]) -> None:
+    """Models must be of known kinds and pairs, and refer to models that are there."""
+    known, settings = {model.id for model in models}, {(p.name, p.domain) for p in pairs}
+    where = folder / STUDY
+    for model in models:
+        if model.kind not in KINDS:
+            raise UserError(
+                f"{where}: model '{model.id}' is of an unknown kind '{model.kind}'.",
+                f"Kinds are {', '.join(KINDS)}.",
+            )
+        if (model.pair, model.domain) not in settings:
+            raise UserError(
+                f"{where}: model '{model.id}' is of pair '{model.pair}' on '{model.domain}',"
+                " which the study does not list.",
+                "List it under pairs.",
+            )
+        if model.kind != FULL and model.baseline not in known:
+            raise UserError(
+                f"{where}: model '{model.id}' comes from '{model.baseline}', which is not there.",
+                "List that model too.",
+            )
+
+
+def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:
+    name, run = str(given["id"]), folder / str(given["run"])
+    path = folder / SCORES / f"{name}.json"
+    return _with_analyses(
+        run,
+        path,
+        id=name,
+        pair=str(given["pair"]),
+        domain=str(given["domain"]),
+        kind=str(given["kind"]),
+        method=given.get("method"),
+        sites=tuple(site for site in SITES if site in (given.get("sites") or ())),
+        penalty=given.get("penalty"),
+        keep=given.get("keep"),
+        seed=given.get("seed"),
+        baseline=given.get("baseline"),
+    )
+
+
+def _single(folder: Path) -> StudyResults:
+    data = load_config(folder).data
+    pair = f"{data.source}-{data.target}"
+    corpus = str(data.corpus or (data.folder.name if data.folder else ""))
+    model = _with_analyses(
+        folder,
+        folder / SCORES / "none.json",
+        id=folder.resolve().name,
+        pair=pair,
+        domain=corpus,
+        kind=FULL,
+    )
+    info = PairInfo(pair, data.source, data.target, corpus, corpus, data.pairs)
+    title = f"Attention heads of {model.id}"
+    return StudyResults(folder, title, "", (info,), (model,), is_study=False)
+
+
+def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
+    """A model with whatever its run folder holds."""
+    config = load_config(run)
+    layout = HeadLayout.from_json(read_json(run / HEADS), str(run / HEADS))
+    analysis = run / "analysis"
+    pruning = read_json(run / PRUNING) if (run / PRUNING).is_file() else None
+    return StudyModel(
+        folder=run,
+        config=config,
+        heads=layout,
+        table=HeadTable.load(analysis, layout.heads()),
+        roles=read_roles(analysis / ROLES) if (analysis / ROLES).is_file() else None,
+        ranking=read_json(analysis / RANKING) if (analysis / RANKING).is_file() else None,
+        pruning=pruning,
+        gates=_gates(run, pruning),
+        scores=_scores(scores) if scores.is_file() else ModelScores(),
+        **known,
+    )
+
+
+def _scores(path: Path) -> ModelScores:
+    stored = read_json(path)
+    bleu, chrf = stored.get("bleu") or {}, stored.get("chrf") or {}
+    return ModelScores(
+        bleu=bleu.get("value"),
+        bleu_interval=bleu.get("interval"),
+        bleu_p_value=bleu.get("p_value"),
+        bleu_signature=str(bleu.get("signature") or ""),
+        chrf=chrf.get("value"),
+        chrf_interval=chrf.get("interval"),
+        lines=stored.get("lines"),
+        dev_loss=stored.get("dev_loss"),
+        parameters=stored.get("parameters"),
+        seconds_per_sentence=stored.get("seconds_per_sentence"),
+    )
+
+
+def _gates(run: Path, pruning: Mapping[str, Any] | None) -> GateHistory | None:
+    """What `metrics.jsonl` says of gates; heads are all that could be pruned, in order."""
+    if pruning is None:
+        return None
+    path = run / PRUNING
+    full = HeadLayout.from_json(pruning["baseline"]["heads"], str(path))
+    heads = tuple(full.heads(pruning["settings"]["sites"]))
+    lines = [
+        line
+        for line in read_metrics(run / "metrics.jsonl")
+        if line.get("kind") == "train" and len(line.get("open_probability") or ()) == len(heads)
+    ]
+    if len(lines) < 2:
+        return None
+    return GateHistory(
+        heads,
+        tuple(int(line["update"]) for line in lines),
+        tuple(tuple(float(p) for p in line["open_probability"]) for line in lines),
+    )
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)

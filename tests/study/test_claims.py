@@ -1,0 +1,234 @@
+"""Every claim on studies with planted numbers: one where it holds, one where not, one without."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from planted import FULL, PlantedModel, heads, keep, plant
+
+from headcount.heads import SITES, Head
+from headcount.study.claims import CLAIMS, check
+from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE
+from headcount.study.results import load_results
+
+ENCODER = [str(head) for head in FULL.heads(("enc",))]
+
+
+def relevance(strongest: dict[int, list[int]] | None = None, size: float = 5.0) -> dict[str, float]:
+    """Shares within layers: the named heads of a layer (by default the first) get most."""
+    values = {}
+    for layer in range(6):
+        chosen = (strongest or {}).get(layer, [0])
+        sizes = [size if index in chosen else 1.0 for index in range(8)]
+        values |= {f"enc.{layer}.{i}": s / sum(sizes) for i, s in enumerate(sizes)}
+    return values
+
+
+def full(**changes) -> PlantedModel:
+    """The full model, BLEU 30."""
+    return PlantedModel("full", **{"bleu": 30.0, **changes})
+
+
+def pruned(name: str, names: list[str], **changes) -> PlantedModel:
+    """A learned encoder pruning that keeps these heads."""
+    settings = {"method": "hard_concrete", "sites": ("enc",), "baseline": "full", "penalty": 0.01}
+    return PlantedModel(name, "pruned", keep(names), **{**settings, **changes})
+
+
+def pruned_everywhere(name: str, counts: tuple[int, int, int], upside_down=False, **changes):
+    """A learned pruning of all sites: self-attention from below, attention to the source above."""
+    kept = []
+    for site, count in zip(SITES, counts, strict=True):
+        order = [Head(site, layer, index) for layer in range(6) for index in range(8)]
+        from_above = (site == "cross" and not upside_down) or (site == "dec" and upside_down)
+        kept += [str(head) for head in (order[::-1] if from_above else order)[:count]]
+    settings = {"method": "hard_concrete", "sites": SITES, "baseline": "full", "penalty": 0.01}
+    return PlantedModel(name, "pruned", keep(kept, SITES), **{**settings, **changes})
+
+
+def scratch(twin: PlantedModel, bleu: float | None) -> PlantedModel:
+    """A from-scratch twin."""
+    return PlantedModel(
+        f"scratch-{twin.id}", "scratch", twin.layout, sites=SITES, baseline=twin.id, bleu=bleu
+    )
+
+
+POSITIONAL = {"enc.1.0": [("positional", "-1", 0.95)], "enc.2.0": [("positional", "+1", 0.92)]}
+RARE = {"enc.0.0": [("rare words", "rare words", 0.7)]}
+ALL_RELATIONS = {"nsubj": 0.55, "obj": 0.60, "amod": 0.86, "advmod": 0.50}
+SPECIAL = [f"enc.{layer}.{index}" for layer in range(6) for index in (0, 1)]
+SUBJECT = [("syntactic", "nsubj v → s", 0.7)]
+PREVIOUS = [("positional", "-1", 0.95)]
+FUNCTIONS = dict.fromkeys(SPECIAL[:6], SUBJECT) | dict.fromkeys(SPECIAL[6:], PREVIOUS)
+ALL_POSITIONAL = dict.fromkeys(ENCODER, PREVIOUS)
+
+STUDIES = {
+    "few-heads-carry-relevance": (
+        [full(columns={"lrp": relevance({i: [0, 1] for i in range(6)})})],
+        [full(columns={"lrp": relevance(size=1.2)})],
+        [full()],
+    ),
+    "relevance-agrees-with-confidence": (
+        [full(columns={
+            "lrp": {name: i % 8 / 28 for i, name in enumerate(ENCODER)},
+            "confidence": {name: 0.1 * (i % 8) + 0.01 * i for i, name in enumerate(ENCODER)},
+        })],
+        [full(columns={
+            "lrp": {name: i % 8 / 28 for i, name in enumerate(ENCODER)},
+            "confidence": {name: 0.9 - 0.1 * (i % 8) for i, name in enumerate(ENCODER)},
+        })],
+        [full(columns={"lrp": relevance()})],
+    ),
+    "positional-heads-confident": (
+        [full(functions=POSITIONAL, columns={"confidence": {"enc.1.0": 0.9, "enc.2.0": 0.81}})],
+        [full(functions=POSITIONAL, columns={"confidence": {"enc.1.0": 0.9, "enc.2.0": 0.79}})],
+        [full(functions=RARE)],
+    ),
+    "positional-heads-relevant": (
+        [full(functions=POSITIONAL, columns={"lrp": relevance()})],
+        [full(functions=POSITIONAL, columns={"lrp": relevance({1: [3], 2: [4]})})],
+        [full(functions=ALL_POSITIONAL, columns={"lrp": relevance()})],
+    ),
+    "syntactic-heads-beat-baseline": (
+        [full(functions={}, accuracies=ALL_RELATIONS)],
+        [full(functions={}, accuracies=ALL_RELATIONS | {"amod": 0.84})],
+        [full(functions={}, accuracies=ALL_RELATIONS, instances=29)],
+    ),
+    "rare-words-head-leads-first-layer": (
+        [full(functions=RARE, columns={"lrp": relevance()})],
+        [full(functions=RARE, columns={"lrp": relevance({0: [4]})})],
+        [full(functions=RARE, columns={"lrp": relevance()}, rare_sentences=0)],
+    ),
+    "gates-decide": (
+        [full(), pruned("p", ENCODER[:10], undecided=ENCODER[:2])],
+        [full(), pruned("p", ENCODER[:10], undecided=ENCODER[:3])],
+        [full(), pruned("p", ENCODER[:10], method="top_k")],
+    ),
+    "fifth-of-encoder-heads-enough": (
+        [full(), pruned("p", ENCODER[:10], bleu=29.5), pruned("q", ENCODER[:4], bleu=20.0)],
+        [full(), pruned("p", ENCODER[:10], bleu=29.4), pruned("q", ENCODER[:12], bleu=30.0)],
+        [full(), pruned("q", ENCODER[:4], bleu=29.9), pruned("r", ENCODER[:20], bleu=29.9)],
+    ),
+    "twelfth-of-encoder-heads-enough": (
+        [full(), pruned("p", ENCODER[:4], bleu=29.6)],
+        [full(), pruned("p", ENCODER[:4], bleu=29.3), pruned("q", ENCODER[:10], bleu=30.0)],
+        [full(), pruned("q", ENCODER[:10], bleu=30.0)],
+    ),
+    "specialised-heads-last": (
+        [full(functions=FUNCTIONS), pruned("p", [*SPECIAL[:9], "enc.0.5", "enc.1.6", "enc.2.7"])],
+        [full(functions=FUNCTIONS), pruned("p", [n for n in ENCODER if n not in SPECIAL][:10])],
+        [full(functions=FUNCTIONS), pruned("p", ENCODER[:30])],
+    ),
+    "functions-survive": (
+        [full(functions=FUNCTIONS),
+         pruned("p", ENCODER[:16], functions={"enc.0.0": SUBJECT, "enc.0.5": PREVIOUS})],
+        [full(functions=FUNCTIONS), pruned("p", ENCODER[:16], functions={"enc.0.0": SUBJECT})],
+        [full(functions=FUNCTIONS), pruned("p", ENCODER[:16])],
+    ),
+    "functions-drift": (
+        [full(functions={"enc.5.0": SUBJECT}),
+         pruned("p", ENCODER[:16], functions={"enc.0.3": SUBJECT})],
+        # The head that had it is still there: nothing has moved away from it.
+        [full(functions={"enc.0.0": SUBJECT}),
+         pruned("p", ENCODER[:16], functions={"enc.0.0": SUBJECT, "enc.0.3": SUBJECT})],
+        [full(functions=FUNCTIONS), pruned("p", ENCODER[:30], functions=FUNCTIONS)],
+    ),
+    "half-of-all-heads-enough": (
+        [full(), pruned_everywhere("p", (14, 28, 30), bleu=29.6)],
+        [full(), pruned_everywhere("p", (14, 28, 30), bleu=29.0)],
+        [full(), pruned_everywhere("p", (5, 9, 12), bleu=29.9)],
+    ),
+    "pruned-beats-scratch": (
+        [full(), p := pruned_everywhere("p", (14, 28, 30), bleu=29.6), scratch(p, 29.4)],
+        [full(), p, scratch(p, 29.7)],
+        [full(), p, scratch(p, None)],
+    ),
+    "encoder-goes-first": (
+        [full(), pruned_everywhere("p", (14, 28, 30))],
+        [full(), pruned_everywhere("p", (14, 31, 30))],
+        [full(), pruned("p", ENCODER[:10])],
+    ),
+    "decoder-layers-divide-work": (
+        [full(), pruned_everywhere("p", (14, 28, 30))],
+        [full(), pruned_everywhere("p", (14, 28, 30), upside_down=True)],
+        [full(), pruned("p", ENCODER[:10])],
+    ),
+}  # fmt: skip
+
+
+def verdict_of(folder, claim: str, models: list[PlantedModel]):
+    found = {v.claim.id: v for v in check(load_results(plant(folder, models)))}
+    return found[claim]
+
+
+def test_every_claim_is_planted():
+    assert set(STUDIES) == {claim.id for claim in CLAIMS}
+    assert len(CLAIMS) >= 12
+    assert all(claim.criterion and claim.statement and claim.section for claim in CLAIMS)
+
+
+@pytest.mark.parametrize("claim", STUDIES)
+def test_claim(claim, tmp_path):
+    expected = (HOLDS, FAILS, UNTESTABLE)
+    for models, verdict in zip(STUDIES[claim], expected, strict=True):
+        found = verdict_of(tmp_path / verdict, claim, models)
+        assert found.verdict == verdict, found.reason
+        assert found.reason
+        stored = found.to_json()
+        assert json.loads(json.dumps(stored)) == stored  # plain values only
+        if verdict != UNTESTABLE:
+            assert found.findings[0][1].numbers
+
+
+def test_several_models_must_agree(tmp_path):
+    """A claim holds for a study where it holds for every model that it can be tested on."""
+    pairs = [
+        {"name": name, "source": "en", "target": name, "domain": "news"} for name in ("fr", "de")
+    ]
+    sharp = {"lrp": relevance({i: [0, 1] for i in range(6)})}
+    flat = {"lrp": relevance(size=1.0)}
+    one = replace(full(), pair="fr", columns=sharp)
+    claim = "few-heads-carry-relevance"
+    for columns, expected in ((sharp, HOLDS), (flat, FAILS), ({}, HOLDS)):
+        two = replace(full(), id="two", pair="de", columns=columns)
+        results = load_results(plant(tmp_path / expected / str(len(columns)), [one, two], pairs))
+        found = {v.claim.id: v for v in check(results)}[claim]
+        assert found.verdict == expected
+        assert "EN-FR" in found.reason
+        assert "EN-DE" in found.reason
+
+
+def test_a_study_of_one_unanalysed_model_can_test_nothing(tmp_path):
+    verdicts = check(load_results(plant(tmp_path, [PlantedModel("full")])))
+    assert {verdict.verdict for verdict in verdicts} == {UNTESTABLE}
+
+
+def test_numbers_of_a_loss(tmp_path):
+    """Seeds with the same number of heads count on average."""
+    models = [full(), pruned("p", ENCODER[:10], bleu=29.8), pruned("q", ENCODER[5:15], bleu=29.0)]
+    found = verdict_of(tmp_path, "fifth-of-encoder-heads-enough", models)
+    numbers = found.findings[0][1].numbers
+    assert numbers["heads"] == 10
+    assert numbers["of"] == 48
+    assert numbers["models"] == 2
+    assert numbers["loss"] == pytest.approx(0.6)
+    assert found.verdict == FAILS
+
+
+def test_drift_needs_a_clear_rise(tmp_path):
+    """A head that was nearly there in the full model has not taken anything over."""
+    before = {"enc.5.0": SUBJECT, "enc.0.3": [("syntactic", "nsubj v → s", 0.65)]}
+    models = [full(functions=before), pruned("p", ENCODER[:16], functions={"enc.0.3": SUBJECT})]
+    folder = plant(tmp_path, models)
+    # In the full model enc.0.3 scored 0.65 and was not called syntactic.
+    path = folder / "runs" / "full" / "analysis" / "roles.json"
+    stored = json.loads(path.read_text())
+    for head in stored["heads"]:
+        if head["head"] == "enc.0.3":
+            head["roles"] = []
+    path.write_text(json.dumps(stored))
+    found = {v.claim.id: v for v in check(load_results(folder))}["functions-drift"]
+    assert found.verdict == FAILS
+    assert heads("enc.0.3")[0] in load_results(folder).model("p").heads.heads()

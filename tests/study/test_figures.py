@@ -1,0 +1,197 @@
+"""Figures show the numbers they are given, and a study with few numbers has few figures."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.patches import Rectangle
+from paper_like import FUNCTIONS
+from PIL import Image
+from planted import FULL, PlantedModel, closing_gates, heads, keep, plant
+
+from headcount.study.figures import ANIMATION, FIGURES, draw_figures
+from headcount.study.figures.drawing import FORMATS, FUNCTION_COLOURS
+from headcount.study.figures.gate_animation import frame_times, write_gate_animation
+from headcount.study.figures.gates import watched_model
+from headcount.study.figures.head_grid import heads_figure
+from headcount.study.figures.retained import functions_figure
+from headcount.study.figures.sites import layer_groups
+from headcount.study.results import GateHistory, load_results
+
+NAMES = [
+    "fig1-heads",
+    "fig2-heads-of-other-pairs",
+    "fig3-offsets",
+    "fig4-dependency-scores",
+    "fig5-rare-words-head",
+    "fig6-gates",
+    "fig7-bleu",
+    "fig8-functions-of-retained-heads",
+    "fig9-attention-types",
+    "fig10-decoder-layers",
+]
+
+
+def rows(folder, name):
+    with (folder / "figures" / f"{name}.csv").open(encoding="utf-8") as handle:
+        return list(csv.DictReader(handle))
+
+
+def colours(axes) -> Counter[str]:
+    """How often each colour fills a box."""
+    return Counter(to_hex(p.get_facecolor()) for p in axes.patches if isinstance(p, Rectangle))
+
+
+def test_all_figures_in_all_formats(paper_like):
+    assert len(FIGURES) == len(NAMES)
+    for name in NAMES:
+        for ending in (*FORMATS, "csv"):
+            path = paper_like / "figures" / f"{name}.{ending}"
+            assert path.stat().st_size > 100
+        with Image.open(paper_like / "figures" / f"{name}.png") as image:
+            assert image.width > 600
+            assert len(image.convert("L").getcolors(256)) > 5  # something is drawn
+
+
+def test_heads_are_sorted_by_relevance(paper_like):
+    found = rows(paper_like, "fig1-heads")
+    assert len(found) == 48
+    for layer in range(6):
+        relevance = [float(row["relevance"]) for row in found if row["layer"] == str(layer)]
+        assert len(relevance) == 8
+        assert relevance == sorted(relevance, reverse=True)
+    named = {row["head"]: row["functions"] for row in found if row["functions"]}
+    assert named.keys() == FUNCTIONS.keys()
+    assert named["enc.1.4"] == "positional -1; amod noun → adj.m."
+
+
+def test_every_function_has_its_colour(paper_like):
+    """Cells of the functions panel: a head with two kinds of functions has a stripe of each."""
+    drawing = heads_figure(load_results(paper_like))
+    relevance, confidence, functions = drawing.figure.axes
+    counts = colours(functions)
+    assert counts == {
+        FUNCTION_COLOURS["positional"]: 4,
+        FUNCTION_COLOURS["syntactic"]: 5,
+        FUNCTION_COLOURS["rare words"]: 1,
+        FUNCTION_COLOURS["other"]: 48 - len(FUNCTIONS),
+    }
+    texts = [text.get_text() for text in functions.texts if text.get_text()]
+    assert sorted(texts) == sorted(
+        ["rare", "−1", "+1", "n→adj", "−1", "v→s\ns→v\no→v", "v→o", "o→v\nv→adv", "−1", "adv→v"]
+    )
+    shown = [int(text.get_text()) for text in relevance.texts]
+    assert len(shown) == len(confidence.texts) == 48
+    assert sum(shown) == pytest.approx(600, abs=24)  # six layers of 100 %
+
+
+def test_one_block_for_each_other_pair(paper_like):
+    settings = {row["setting"] for row in rows(paper_like, "fig2-heads-of-other-pairs")}
+    assert settings == {"EN-RU, WMT", "EN-DE", "EN-FR"}
+
+
+def test_dependencies(paper_like):
+    offsets = rows(paper_like, "fig3-offsets")
+    assert {row["domain"] for row in offsets} == {"OpenSubtitles", "WMT"}
+    share = sum(float(row["share"]) for row in offsets if row["relation"] == "obj")
+    assert share == pytest.approx(2)  # 1 in each domain
+    scores = rows(paper_like, "fig4-dependency-scores")
+    assert {row["setting"] for row in scores} == {"EN-RU, WMT", "EN-DE", "EN-FR"}
+    assert len(scores) == 3 * 8
+
+
+def test_gate_densities_add_up(paper_like):
+    """The continuous part of a Hard Concrete density and its two point masses make 1."""
+    found = rows(paper_like, "fig6-gates")
+    for logit in ("-2.0", "0.0", "2.0"):
+        curve = [r for r in found if r["panel"] == "Hard Concrete" and r["logit"] == logit]
+        gates, density = ([float(r[key]) for r in curve] for key in ("gate", "density"))
+        masses = [r for r in found if r["panel"] == "Hard Concrete, mass" and r["logit"] == logit]
+        total = np.trapezoid(density, gates) + sum(float(r["density"]) for r in masses)
+        assert total == pytest.approx(1, abs=0.03)
+    closed = {r["head"] for r in found if r["update"] == "400" and r["kept"] == "0"}
+    assert len(closed) == 38
+
+
+def test_quality_and_sites(paper_like):
+    bleu = rows(paper_like, "fig7-bleu")
+    first = [r for r in bleu if r["setting"] == "EN-RU, OpenSubtitles"]
+    assert Counter(r["method"] for r in first) == {
+        "full": 1, "hard_concrete": 4, "lrp": 4, "random": 4,
+    }  # fmt: skip
+    assert {r["heads"] for r in first if r["method"] == "lrp"} == {"30", "17", "10", "4"}
+    sites = rows(paper_like, "fig9-attention-types")
+    assert [r["cross"] for r in sites][:5] == ["12", "15", "25", "30", "48"]
+    layers = rows(paper_like, "fig10-decoder-layers")
+    assert layers[0]["dec layers 0 and 1"] == "9"
+    assert layers[0]["cross layers 4 and 5"] == "12"
+
+
+def test_functions_of_retained_heads(paper_like):
+    drawing = functions_figure(load_results(paper_like))
+    counts = Counter(row["heads"] for row in drawing.data)
+    assert counts == {48: 48, 30: 30, 17: 17, 10: 10, 4: 4}
+    boxes = colours(drawing.figure.axes[0])
+    assert boxes[FUNCTION_COLOURS["rare words"]] == 5  # in every model
+    assert boxes[FUNCTION_COLOURS["other"]] == (48 - 9) + (30 - 9) + (17 - 9) + (10 - 9)
+    numbers = [text.get_text() for text in drawing.figure.axes[0].texts]
+    assert Counter(numbers)["3"] == 4  # enc.2.0 has three functions; the smallest model lost it
+
+
+def test_animation(paper_like):
+    with Image.open(paper_like / "figures" / ANIMATION) as image:
+        assert image.n_frames == 21
+        assert max(image.size) < 400
+        first = np.asarray(image.convert("RGB"), dtype=int)
+        image.seek(20)
+        last = np.asarray(image.convert("RGB"), dtype=int)
+    dark = [int((np.abs(frame - [0, 114, 178]).sum(-1) < 40).sum()) for frame in (first, last)]
+    # All 48 cells are dark at first; in the end the 10 of the model that was pruned to a fifth.
+    assert dark[0] / dark[1] == pytest.approx(48 / 10, rel=0.05)
+
+
+def test_long_histories_are_thinned():
+    history = GateHistory(tuple(heads("enc.0.0")), tuple(range(500)), ((1.0,),) * 500)
+    times = frame_times(history)
+    assert len(times) == 40
+    assert (times[0], times[-1]) == (0, 499)
+    assert times == sorted(set(times))
+
+
+def test_study_without_analyses_has_only_the_densities(tmp_path):
+    results = load_results(plant(tmp_path, [PlantedModel("full")]))
+    assert [drawing.name for drawing in draw_figures(results)] == ["fig6-gates"]
+    with pytest.raises(ValueError, match="no log"):
+        write_gate_animation(results.model("full"), tmp_path / "x.gif")
+
+
+def test_figures_of_a_demo(tmp_path):
+    """One full and one pruned model: everything but other pairs, attention and other sites."""
+    kept = ["enc.0.5", "enc.0.1", "enc.2.0", "enc.4.6"]
+    full = PlantedModel(
+        "full", bleu=30.0, functions=FUNCTIONS,
+        columns={"lrp": {str(h): 1 / 8 for h in FULL.heads(("enc",))}},
+    )  # fmt: skip
+    pruned = PlantedModel(
+        "pruned", "pruned", keep(kept), "hard_concrete", ("enc",), "full", 0.02, bleu=29.0,
+        functions={name: FUNCTIONS[name] for name in kept},
+        gates=closing_gates(FULL, ("enc",), set(heads(*kept))),
+    )  # fmt: skip
+    results = load_results(plant(tmp_path, [full, pruned]))
+    drawn = {drawing.name: drawing for drawing in draw_figures(results)}
+    assert list(drawn) == [
+        "fig1-heads", "fig3-offsets", "fig4-dependency-scores", "fig6-gates", "fig7-bleu",
+        "fig8-functions-of-retained-heads",
+    ]  # fmt: skip
+    assert watched_model(results).id == "pruned"
+    assert all(drawing.alt and drawing.caption for drawing in drawn.values())
+
+
+def test_layer_groups():
+    assert [list(group) for group in layer_groups(6)] == [[0, 1], [2, 3], [4, 5]]
+    assert [list(group) for group in layer_groups(5)] == [[0, 1], [2, 3], [4]]
+    assert [list(group) for group in layer_groups(2)] == [[0], [1]]
