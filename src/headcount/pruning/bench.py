@@ -10,12 +10,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES
@@ -129,7 +129,7 @@ def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:
         if data.folder is None or not there:
             raise UserError(f"The corpus of {run} is not there.", "Give sentences with --src.")
         src = there[0]
-    lines = [line for line in islice(read_lines(src), sentences) if line.strip()]
+    lines = spread([line for line in read_lines(src) if line.strip()], sentences)
     if not lines:
         raise UserError(f"{src} has no sentence to translate.", "Give another file with --src.")
     return lines

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from headcount.data.sampling import spread_places
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_lines
@@ -59,8 +60,7 @@ def load_sentences(
     if limit is not None:
         if limit < 1:
             raise UserError(f"{limit} sentences are too few.", "Ask for at least one.")
-        chosen = [i * len(lines) // limit for i in range(min(limit, len(lines)))]
-        chosen = chosen if limit < len(lines) else list(range(len(lines)))
+        chosen = spread_places(len(lines), limit)
         lines = [lines[i] for i in chosen]
         targets = None if targets is None else [targets[i] for i in chosen]
     return _usable(run, lines, targets)

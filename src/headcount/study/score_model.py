@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from headcount.data.corpora import load_corpus
-from headcount.files import read_lines, write_json
+from headcount.data.sampling import spread
+from headcount.files import write_json
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, score_lines
 from headcount.training.distribution import Workers
@@ -22,10 +22,8 @@ def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> dict[s
     """Test BLEU and chrF with intervals, dev loss, parameters and seconds a sentence."""
     run = load_run(run_folder)
     corpus = load_corpus(corpus_folder, check=False)
-    sources, references = (
-        list(islice(read_lines(corpus.path("test", side)), sentences))
-        for side in ("source", "target")
-    )
+    pairs = spread(list(corpus.pairs("test")), sentences)
+    sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     began = time.perf_counter()
     translations = translate_lines(run, sources)
     seconds = time.perf_counter() - began

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from headcount.data.batches import collate, evaluation_batches
+from headcount.data.sampling import spread_places
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.attention_statistics import (
@@ -21,22 +23,28 @@ from headcount.training.distribution import Workers
 from headcount.training.objective import batch_losses
 
 DEVICE_TOKENS = 4000
+WATCHED_SENTENCES = 300
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out pairs as tokens, and the references of the first ones as text for BLEU."""
+    """Held-out pairs as tokens, and the references of some as text for BLEU."""
 
     shards: Shards
     sentences: int
     sources: Sequence[str] = ()
     references: Sequence[str] = ()
 
+    def batches(self, limit: int) -> list[np.ndarray]:
+        """The numbers of at most `limit` pairs, spread evenly over all, by length."""
+        places = np.array(spread_places(len(self.shards), limit))
+        lengths = self.shards.source_lengths[places]
+        return [places[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
+
 
 def dev_loss(model: Transformer, held_out: HeldOut, ids: Tokenizer, workers: Workers) -> float:
     """Cross-entropy in nats a target token, EOS counted, without smoothing or dropout."""
-    count = min(held_out.sentences, len(held_out.shards))
-    batches = evaluation_batches(held_out.shards.source_lengths[:count], DEVICE_TOKENS)
+    batches = held_out.batches(held_out.sentences)
     total = torch.zeros(2, dtype=torch.float64)
     with torch.inference_mode():
         for indices in workers.share(batches):
@@ -54,14 +62,13 @@ def watch_heads(
 
     Heads specialise long after BLEU looks good, so training logs this beside the loss.
     """
-    count = min(300, held_out.sentences, len(held_out.shards))
     layers = [i for i, heads in enumerate(model.heads.layers["enc"]) if heads]
     if not layers:
         return {}
     confidences = {i: torch.zeros(()) for i in layers}
     offsets = {i: torch.zeros(()) for i in layers}
     queries_seen, possible = torch.zeros(()), torch.zeros(())
-    for indices in evaluation_batches(held_out.shards.source_lengths[:count], DEVICE_TOKENS):
+    for indices in held_out.batches(min(WATCHED_SENTENCES, held_out.sentences)):
         batch = collate(held_out.shards, indices, pad=ids.pad, start=ids.start, eos=ids.eos)
         source = batch.source.to(device)
         words = (source != ids.pad) & (source != ids.eos)  # [batch, source]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from headcount.config import DataConfig, TrainingConfig
 from headcount.data.corpora import Corpus, fetch_corpus, load_corpus
 from headcount.data.fetch import cache_folder
+from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
@@ -69,8 +69,8 @@ def prepare_training(
             progress=lambda done, total: report(f"Encoding {split}", done, total),
         )
 
-    references = list(islice(read_lines(corpus.path("dev", "target")), training.bleu_sentences))
-    sources = list(islice(read_lines(corpus.path("dev", "source")), training.bleu_sentences))
+    scored = spread(list(corpus.pairs("dev")), training.bleu_sentences)
+    sources, references = [pair[0] for pair in scored], [pair[1] for pair in scored]
     dev = HeldOut(shards("dev"), training.dev_sentences, sources, references)
     return Prepared(corpus, source, target, shards("train"), dev)
 
