@@ -151,7 +151,7 @@ class Pruning:
             line["binary"] = evaluate_run(self.target, self.prepared.dev, self.workers)
         model.train(was_training)
         line["undecided"] = [str(head) for head in selection.undecided()]
-        self.trainer.log.write(line | selection.metrics())
+        self.trainer.log.write(selection.metrics() | line)
 
     def _finish(self, progress: Progress) -> None:
         """Cut closed heads out, measure, and write the run; its record comes last."""
