@@ -14,7 +14,9 @@ _VERBS = {
     "prune": "headcount.pruning.prune",
     "prune_sweep": "headcount.pruning.sweep",
     "rank": "headcount.ranking.rank",
+    "load_run": "headcount.run",
     "score": "headcount.scoring",
+    "train": "headcount.training.train",
     "translate": "headcount.translation",
 }
 # Verbs that have the name of their stage: the package itself can be called.

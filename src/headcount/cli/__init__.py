@@ -40,6 +40,7 @@ VERBS = (
     "study",
     "import_run",
     "export",
+    "report",
 )
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")

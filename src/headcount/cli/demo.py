@@ -2,57 +2,64 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+from headcount.cli.console import JSON, QUIET, print_json, remarks, results
+
+if TYPE_CHECKING:
+    from headcount.study.runner import Runner
 
 
 def demo(
-    out: Path = typer.Option(Path("demo"), "--out", help="Where the demo's run is kept."),
+    out: Path = typer.Option(Path("demo"), "--out", help="Where everything is written."),
     corpus: str | None = typer.Option(
         None, "--corpus", help="Another corpus; `builtin` needs no network."
     ),
-    minutes: float | None = typer.Option(None, "--minutes", help="Training time (default: 5)."),
+    train: bool = typer.Option(
+        False, "--train", help="Train a small model instead of using the one in the package."
+    ),
+    minutes: float | None = typer.Option(
+        None, "--minutes", help="With --train: training time (default: 5)."
+    ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Fetch a small real corpus, train a model on the CPU, score it, show translations."""
-    from rich.markup import escape
-    from rich.table import Table
+    """The whole story on a small real corpus: rank heads, name them, prune them, open a report."""
+    from headcount.study.demo import demo_study, run_demo, tell
 
-    from headcount.study.demo import demo as run_demo
-    from headcount.study.demo import demo_config
-    from headcount.training.display import live_display
-
-    config = demo_config(corpus, minutes)
-    if not quiet:
-        remarks.print(
-            f"Training on {config.data.corpus} for {config.training.minutes:g} minutes into {out}."
-        )
-    with live_display(config.training, remarks, quiet) as show:
-        result = run_demo(out, config, StageReporter(quiet), show)
+    study = demo_study(corpus, train, minutes)
+    found, seconds = run_demo(study, out, lambda runner: _watch(runner, quiet))
+    lines = tell(found)
     if json:
-        print_json(
-            {
-                "run": str(result.run.folder),
-                "updates": result.updates,
-                "seconds": result.seconds,
-                "scores": result.scores.to_json(),
-                "samples": [vars(sample) for sample in result.samples],
-            }
-        )
+        print_json({"study": str(out), "seconds": seconds, "story": lines})
         return
-    table = Table(title="Test sentences that the model has never seen", show_lines=True)
-    for name in ("English", "reference", "translation"):
-        table.add_column(name)
-    for sample in result.samples:
-        table.add_row(*map(escape, (sample.source, sample.reference, sample.translation)))
-    results.print(table)
-    results.print(f"Test set: {result.scores}")
-    results.print(
-        f"{result.updates} updates in {result.training_seconds:.0f} s of training,"
-        f" {result.seconds:.0f} s in all. The model is in {result.run.folder}:"
-    )
-    results.print(f"  echo 'I like cats.' | headcount translate {result.run.folder}")
+    for line in lines:
+        results.print(line, soft_wrap=True)
+    results.print(f"{seconds:.0f} seconds. Open {out / 'report.html'} in a browser.")
+
+
+def _watch(runner: Runner, quiet: bool) -> Callable[[], None]:
+    """What is called while stages run: a line when a stage begins, what it does on a terminal."""
+    from rich.live import Live
+
+    from headcount.study.display import live_view
+
+    seen: set[str] = set()
+    live = Live(console=remarks, refresh_per_second=2, transient=True)
+    if not quiet and remarks.is_terminal:
+        live.start()
+
+    def draw() -> None:
+        for name in sorted(runner.finished - seen):
+            seen.add(name)
+            if not quiet:
+                remarks.print(f"{name}: done.")
+        live.update(live_view(runner))
+        if len(runner.finished) == len(runner.chosen):
+            live.stop()
+
+    return draw

@@ -7,10 +7,12 @@ recipe repeats exactly what depends on it.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -134,5 +136,16 @@ def start(command: list[str], log: Path, threads: int) -> subprocess.Popen[bytes
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     with log.open("ab") as output:
         return subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=environment
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            preexec_fn=_end_with_parent if sys.platform.startswith("linux") else None,
         )
+
+
+def _end_with_parent() -> None:
+    """A stage must not go on by itself when the study was killed: the next one would meet it."""
+    set_signal_at_parents_death = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+    ctypes.CDLL(None).prctl(set_signal_at_parents_death, signal.SIGTERM)

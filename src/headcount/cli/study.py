@@ -1,0 +1,55 @@
+"""`headcount study`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from headcount.cli.console import JSON, QUIET, print_json, remarks, results
+
+
+def study(
+    recipe: Path = typer.Argument(..., help="A study's recipe: see recipes/study-*.yaml."),
+    out: Path = typer.Option(..., "--out", help="The study's folder; call again to go on."),
+    only: list[str] = typer.Option(
+        [], "--only", help="Run these stages (names or patterns) and what they need."
+    ),
+    until: str | None = typer.Option(None, "--until", help="Run up to this stage."),
+    jobs: int = typer.Option(1, "--jobs", min=1, help="Stages that may run side by side."),
+    dry_run: bool = typer.Option(False, "--dry-run", help="Show the plan and its time only."),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """The whole paper from one recipe: train, rank, name, prune, score, draw, check its claims."""
+    from rich.live import Live
+
+    from headcount.study.display import clock, live_view, plan_table
+    from headcount.study.plan import make_plan
+    from headcount.study.publish import write_manifest
+    from headcount.study.recipe import load_study
+    from headcount.study.runner import Runner, choose
+    from headcount.study.stages import Book
+
+    config = load_study(recipe)
+    book = Book.open(out, make_plan(config, out))
+    chosen = choose(book, only, until)
+    runner = Runner(book, chosen, jobs)
+    if dry_run:
+        if json:
+            plan = [{"stage": n, "done": book.done(n), "seconds": book.estimate(n)} for n in chosen]
+            print_json({"stages": plan, "seconds_left": runner.seconds_left()})
+        else:
+            results.print(plan_table(book, chosen))
+            results.print(f"About {clock(runner.seconds_left())} to go.")
+        return
+    write_manifest(config, out)
+    if quiet or not remarks.is_terminal:
+        runner.run()
+    else:
+        with Live(console=remarks, refresh_per_second=2) as live:
+            runner.run(lambda: live.update(live_view(runner)))
+    if json:
+        print_json({"study": str(out), "stages": chosen})
+    elif not quiet:
+        results.print(f"{len(chosen)} stages done. Report: {out / 'report.html'}")

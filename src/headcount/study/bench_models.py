@@ -1,0 +1,17 @@
+"""Time the models of a study: `python -m headcount.study.bench_models OUT SRC RUN [RUN ...]`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from headcount.data.sampling import spread
+from headcount.files import read_lines, write_json
+from headcount.pruning.bench import bench
+
+LINES = 128
+
+if __name__ == "__main__":
+    lines = spread(list(read_lines(Path(sys.argv[2]))), LINES)
+    found = bench([Path(run) for run in sys.argv[3:]], lines)
+    write_json(Path(sys.argv[1]), [row.to_json() for row in found])

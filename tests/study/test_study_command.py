@@ -1,0 +1,69 @@
+"""A whole study from one recipe: the command, killed on the way, then gone on with."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+RECIPE = """
+data: {corpus: builtin, source_vocabulary: 300, target_vocabulary: 300}
+model: {encoder_layers: 2, decoder_layers: 1, heads: 2, width: 16, ff_width: 32}
+training: {updates: 20, batch_tokens: 400, device_tokens: 400, warmup: 10, log_every: 5,
+           evaluate_every: 10, save_every: 10, dev_sentences: 20, bleu_sentences: 0,
+           average_checkpoints: 0}
+"""
+STUDY = """
+pairs: [{name: en-fr, domain: grammar, recipe: train.yaml}]
+analysis: {rank_sentences: 4, role_sentences: 20, score_sentences: 10, sites: enc}
+pruning: {updates: 12, encoder_penalties: [0.05]}
+bench: false
+"""
+
+
+def command(folder: Path, *more: str) -> list[str]:
+    study = [sys.executable, "-m", "headcount", "study", str(folder / "study.yaml")]
+    return [*study, "--out", str(folder / "out"), *more]
+
+
+@pytest.mark.slow
+def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "train.yaml").write_text(RECIPE)
+    (tmp_path / "study.yaml").write_text(STUDY)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEADCOUNT_CACHE": str(tmp_path / "cache")}
+    plan = subprocess.run(
+        command(tmp_path, "--dry-run", "--json"), env=environment, capture_output=True, check=True
+    )
+    stages = [stage["stage"] for stage in json.loads(plan.stdout)["stages"]]
+    assert "en-fr/enc-penalty-0.05/roles" in stages
+    assert not (tmp_path / "out").exists()
+
+    first = subprocess.Popen(command(tmp_path, "--jobs", "2"), env=environment)
+    stamps = tmp_path / "out" / "stages"
+    deadline = time.monotonic() + 200
+    while not (stamps / "en-fr--full--score.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    done = {
+        path: path.stat().st_mtime_ns
+        for path in stamps.glob("*.json")
+        if "seconds" in json.loads(path.read_text())
+    }
+    assert len(done) >= 2
+
+    again = subprocess.run(
+        command(tmp_path, "--jobs", "2"), env=environment, capture_output=True, timeout=400
+    )
+    assert again.returncode == 0, again.stderr.decode()[-2000:]
+    assert all(path.stat().st_mtime_ns == stamp for path, stamp in done.items())
+    for name in ("report.html", "claims.json", "study.json", "scores/en-fr-full.json"):
+        assert (tmp_path / "out" / name).is_file(), name
+    pruned = json.loads((tmp_path / "out/runs/en-fr-enc-penalty-0.05/pruning.json").read_text())
+    assert pruned["finished"]
