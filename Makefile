@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/pip --disable-pip-version-check -q
 
-.PHONY: setup demo test lint types check lock clean
+.PHONY: setup demo test browser lint types lock clean
 
 setup: $(STAMP)
 
@@ -22,8 +22,13 @@ $(STAMP): pyproject.toml constraints.txt requirements-parser.txt
 demo: $(STAMP)
 	@$(BIN)/headcount demo
 
-test: $(STAMP) lint types
+# On a CI machine (CI is set) the browser for the report's tests is installed; elsewhere nothing
+# outside .venv is touched and those tests are skipped where there is none (`make browser` helps).
+test: $(STAMP) lint types $(if $(CI),browser)
 	@$(BIN)/python -m pytest -n 2
+
+browser:
+	@sh tests/browser/install.sh
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
