@@ -120,16 +120,17 @@ def prune(
 def _undecided(record: dict[str, Any]) -> str:
     """A warning that names the gates that training has left between open and closed."""
     decided = record["decided"]
-    heads = ", ".join(decided["undecided"])
+    before, after = decided["gated"], decided["binary"]
     return (
-        f"Warning: these gates were neither open nor closed: {heads}. Making them binary took dev"
-        f" loss from {decided['gated']['dev_loss']:.4f} to {decided['binary']['dev_loss']:.4f}"
-        f"{_bleu(decided['gated'])} to{_bleu(decided['binary'])}. More --updates help."
+        "Warning: gates that were neither open nor closed when they became binary:"
+        f" {', '.join(decided['undecided'])}. Before that: {_quality(before)}; after it:"
+        f" {_quality(after)}. Longer training (--updates) decides more gates."
     )
 
 
-def _bleu(scores: dict[str, float]) -> str:
-    return f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
+def _quality(scores: dict[str, float]) -> str:
+    bleu = f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
+    return f"dev loss {scores['dev_loss']:.4f}{bleu}"
 
 
 def _summary(run: Run, record: dict[str, Any]) -> str:
@@ -143,8 +144,7 @@ def _summary(run: Run, record: dict[str, Any]) -> str:
     lines = [f"{run.folder}: heads left (by layer): {counts}"]
     for name in ("before", "after"):
         if name in record:
-            loss = record[name]["dev_loss"]
-            lines.append(f"{name:6}  dev loss {loss:.4f}{_bleu(record[name])}")
+            lines.append(f"{name:6}  {_quality(record[name])}")
     before, after = record["baseline"]["parameters"], record["parameters"]
     lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
     return "\n".join(lines)

@@ -56,29 +56,27 @@ def prune_sweep(
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    """The sweep as people read it, heads by site with the number of each layer."""
+    """The sweep as people read it; below the heads of a site those of each layer."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table()
-    sites = list(rows[0]["heads"])
-    numbers = ("BLEU", "chrF", "dev loss", "parameters", "s/sentence")
-    table.add_column("pruning")
-    for name in (*sites, *numbers):
-        table.add_column(name, justify="right")
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("pruning", no_wrap=True)
+    numbers = ("BLEU", "chrF", "dev loss", "M params", "ms/sentence")
+    for name in (*rows[0]["heads"], *numbers):
+        table.add_column(f"  {name}", justify="right")
     for row in rows:
         heads = [
-            f"{sum(map(len, layers))} ({' '.join(str(len(layer)) for layer in layers)})"
+            f"{sum(map(len, layers))}\n  {' '.join(str(len(layer)) for layer in layers)}"
             for layers in row["heads"].values()
         ]
-        interval = "" if row["bleu_interval"] is None else f" ± {row['bleu_interval']:.2f}"
-        loss = "" if row["dev_loss"] is None else f"{row['dev_loss']:.4f}"
         table.add_row(
             row["name"],
             *heads,
-            f"{row['bleu']:.2f}{interval}",
+            f"{row['bleu']:.2f}\n±{row['bleu_interval']:.2f}",
             f"{row['chrf']:.2f}",
-            loss,
-            str(row["parameters"]),
-            f"{row['seconds_per_sentence']:.4f}",
+            "" if row["dev_loss"] is None else f"{row['dev_loss']:.4f}",
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{1e3 * row['seconds_per_sentence']:.1f}",
         )
     return table

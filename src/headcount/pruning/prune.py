@@ -8,7 +8,7 @@ from typing import Any
 from headcount.pruning.data import check_corpus
 from headcount.pruning.process import Pruning, close
 from headcount.pruning.record import new_record, open_record, read_record
-from headcount.pruning.settings import PruneSettings, budgets, check_heads, make_settings
+from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.training.distribution import Workers, connect
 from headcount.training.preparation import Report
@@ -39,7 +39,6 @@ def prune(
         source = load_run(baseline, workers.device)
         settings = (settings or make_settings(**given)).resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))
-        budgets(settings, source.model.heads)
         check_corpus(source, train)
         if workers.leader:
             open_record(out, new_record(source, train, settings), resume)

@@ -8,11 +8,13 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
-from headcount.heads import SITE_NAMES, SITES, Head, HeadLayout, parse_sites
+from headcount.heads import SITE_NAMES, SITES, HeadLayout, parse_sites
 
 Measure = Literal["lrp", "confidence", "ablation", "gradient", "random"]
 Site = Literal["enc", "dec", "cross"]
 Part = Literal["encoder", "decoder", "gates"]
+
+PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 DEFAULT_UPDATES = 1500
 
@@ -40,7 +42,7 @@ class PruneSettings(Section):
     dev_sentences       dev pairs for the loss, and `bleu_sentences` for greedy BLEU
     """
 
-    penalty: Annotated[float, Field(ge=0)] | None = None
+    penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     keep: Count | None = None
     by: Measure | None = None
     even: bool = False
@@ -51,13 +53,13 @@ class PruneSettings(Section):
     updates: Count | None = None
     finetune: Count | None = None
     steps: Positive = 4
-    learning_rate: Annotated[float, Field(gt=0)] = 5e-4
-    gate_learning_rate: Annotated[float, Field(gt=0)] | None = None
-    start: float = 2.5
+    learning_rate: PositiveNumber = 5e-4
+    gate_learning_rate: PositiveNumber | None = None
+    start: Annotated[float, Field(allow_inf_nan=False)] = 2.5
     warmup: Count | None = None
     patience: Positive = 200
     batch_tokens: Positive | None = None
-    minutes: Annotated[float, Field(gt=0)] | None = None
+    minutes: PositiveNumber | None = None
     dev_sentences: Positive = 1000
     bleu_sentences: Count = 500
 
@@ -167,22 +169,21 @@ def make_settings(**given: Any) -> PruneSettings:
         raise UserError(f"{name}{value}: {reason}.", "See `headcount prune --help`.") from error
 
 
-def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> list[Head]:
-    """The heads to choose among, where the model has what the settings ask for."""
+def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None:
+    """Stop where the model has not the heads that the settings ask for."""
     for site in settings.sites:
         if not layout.count(site):
             raise UserError(
                 f"{where} has no head at site {site} ({SITE_NAMES[site]}).",
                 "Leave that site out of --sites.",
             )
-    heads = layout.heads(settings.sites)
-    if settings.keep is not None and settings.keep > len(heads):
+    most = len(layout.heads(settings.sites))
+    if settings.keep is not None and settings.keep > most:
         raise UserError(
-            f"--keep {settings.keep}: {where} has only {len(heads)} heads at"
-            f" {','.join(settings.sites)}.",
-            f"Keep at most {len(heads)}.",
+            f"--keep {settings.keep}: {where} has only {most} heads at {','.join(settings.sites)}.",
+            f"Keep at most {most}.",
         )
-    return heads
+    budgets(settings, layout)
 
 
 def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]], list[int]]:

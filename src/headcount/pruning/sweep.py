@@ -27,7 +27,7 @@ from headcount.pruning.bench import interleaved
 from headcount.pruning.data import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import Record, count_parameters, is_finished, read_record
-from headcount.pruning.settings import PruneSettings, budgets, check_heads, make_settings
+from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.scoring import read_pair, score
 from headcount.training.distribution import Workers, default_device
@@ -115,7 +115,6 @@ def prune_sweep(
     for item in items:
         resolved = item.settings.resolved(source.config)
         check_heads(resolved, source.model.heads, str(baseline))
-        budgets(resolved, source.model.heads)
     check_corpus(source, train)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = list(items)[rank::world]

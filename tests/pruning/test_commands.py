@@ -1,0 +1,86 @@
+"""The verbs on the command line: what they print."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from headcount.cli import app, main
+from headcount.run import load_run
+
+Say = Callable[..., str]
+
+
+@pytest.fixture
+def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Say:
+    """Run a command that must succeed; what it printed as a result."""
+
+    def run(*arguments: object) -> str:
+        monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+        printed = capsys.readouterr()
+        assert not stopped.value.code, printed.err
+        return printed.out
+
+    return run
+
+
+def test_prune_and_bench(
+    say: Say, baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Starting processes takes long; `test_peak_memory` does it.
+    monkeypatch.setattr("headcount.pruning.bench.peak_memory", lambda *_: (9, 5))
+    out = tmp_path / "out"
+    arguments = ("prune", baseline, "--train", corpus, "--out", out, "--updates", 3)
+    record = json.loads(say(*arguments, "--keep", 2, "--sites", "enc,dec", "--json", "--quiet"))
+    assert record["run"] == str(out)
+    assert len(record["kept"]) == 2
+    text = say(*arguments, "--keep", 2, "--sites", "enc,dec", "--resume", "--quiet")
+    assert "heads left" in text
+    assert "cross 4 of 4 (2 2)" in text
+    found = json.loads(say("bench", baseline, out, "--rounds", 1, "--sentences", 4, "--json"))
+    assert [each["heads"]["cross"] for each in found] == [4, 4]
+    assert found[1]["parameters"] == sum(p.numel() for p in load_run(out).model.parameters())
+    assert found[1]["peak_bytes"] == 9
+
+
+def test_undecided_gates_are_named(
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    out = tmp_path / "out"
+    arguments = ["prune", baseline, "--train", corpus, "--out", out, "--updates", 3]
+    more = ["--penalty", 9, "--warmup", 0, "--gate-learning-rate", 1.2, "--finetune", 1]
+    monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments + more)])
+    with pytest.raises(SystemExit):
+        main()
+    printed = capsys.readouterr().err
+    assert "neither open nor closed" in printed
+    assert "enc.0.0, enc.0.1, enc.1.0, enc.1.1" in " ".join(printed.split())
+    assert printed.count("BLEU") >= 2
+
+
+def test_sweep(say: Say, baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    arguments = ("prune-sweep", baseline, "--train", corpus, "--out", tmp_path / "s")
+    more = ("--keep", "0,1", "--by", "random", "--updates", 0)
+    rows = json.loads(say(*arguments, *more, "--json", "--quiet"))
+    assert [row["name"] for row in rows] == [
+        *("baseline", "keep-0-random-seed1", "keep-1-random-seed1")
+    ]
+    lines = say(*arguments, *more, "--quiet").splitlines()
+    assert [line.split()[:4] for line in lines if "seed1" in line] == [
+        ["keep-0-random-seed1", "0", "4", "4"],
+        ["keep-1-random-seed1", "1", "4", "4"],
+    ]
+
+
+def test_every_verb_has_help() -> None:
+    names = {command.name for command in app.registered_commands}
+    assert {"prune", "prune-sweep", "bench"} <= names
