@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from planted import FULL, PlantedModel, heads, keep, plant
@@ -161,6 +162,12 @@ STUDIES = {
 def verdict_of(folder, claim: str, models: list[PlantedModel]):
     found = {v.claim.id: v for v in check(load_results(plant(folder, models)))}
     return found[claim]
+
+
+def test_documentation_has_every_criterion():
+    text = (Path(__file__).parents[2] / "docs" / "claims.md").read_text(encoding="utf-8")
+    for claim in CLAIMS:
+        assert f"| {claim.statement} | {claim.section} | {claim.criterion} |" in text
 
 
 def test_every_claim_is_planted():

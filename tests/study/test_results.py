@@ -94,6 +94,25 @@ def test_bare_model(tmp_path):
     assert model.column("lrp") == {}
 
 
+def test_unfinished_study(tmp_path):
+    """Models that have not been made yet are left out, with what comes from them."""
+    everything = keep(["enc.0.0"])
+    models = [
+        PlantedModel("full"),
+        PlantedModel("p", "pruned", everything, "hard_concrete", ("enc",), "full"),
+        PlantedModel("q", "pruned", everything, "hard_concrete", ("enc",), "full"),
+        PlantedModel("scratch-q", "scratch", everything, baseline="q"),
+    ]
+    study = plant(tmp_path, models)
+    (study / "runs" / "q" / "heads.json").unlink()
+    results = load_results(study)
+    assert [model.id for model in results.models] == ["full", "p"]
+    assert results.missing == ("q", "scratch-q")
+    (study / "runs" / "full" / "config.yaml").unlink()
+    with pytest.raises(UserError, match="no finished model"):
+        load_results(study)
+
+
 def test_one_run(run_folder):
     results = load_results(run_folder)
     assert not results.is_study

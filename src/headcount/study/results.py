@@ -10,8 +10,8 @@ The layout is a contract with whatever runs a study:
     bench.json               what `headcount bench --json` gives; optional
     explorer/<model id>.json attention on some sentences (`headcount.study.explorer`); optional
 
-Everything but `study.json` and the run folders may be missing. A plain run folder is read as a
-study of that one model.
+Everything but `study.json` may be missing: models that have no run folder yet are left out, with
+those that come from them. A plain run folder is read as a study of that one model.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class StudyModel:
 
 @dataclass(frozen=True)
 class StudyResults:
-    """A whole study."""
+    """A whole study; `missing` are models that it lists but that have not been made yet."""
 
     folder: Path
     title: str
@@ -135,6 +135,7 @@ class StudyResults:
     versions: Mapping[str, str] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
+    missing: tuple[str, ...] = ()
     is_study: bool = True
 
     def model(self, name: str) -> StudyModel:
@@ -179,8 +180,11 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         )
         for pair in stored["pairs"]
     )
-    models = tuple(_model(folder, given) for given in stored["models"])
-    _check(folder, pairs, models)
+    _check(folder / STUDY, pairs, stored["models"])
+    made = _made(folder, stored["models"])
+    models = tuple(_model(folder, given) for given in made)
+    if not models:
+        raise UserError(f"{folder} has no finished model yet.", "Let `headcount study` run on.")
     bench = read_json(folder / BENCH) if (folder / BENCH).is_file() else ()
     return StudyResults(
         folder=folder,
@@ -188,6 +192,7 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         created=str(stored["created"]),
         pairs=pairs,
         models=models,
+        missing=tuple(str(given["id"]) for given in stored["models"] if given not in made),
         bench=tuple(bench),
         versions={str(k): str(v) for k, v in (stored.get("versions") or {}).items()},
         seeds=tuple(int(seed) for seed in stored.get("seeds") or ()),
@@ -195,27 +200,44 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
     )
 
 
-def _check(folder: Path, pairs: Sequence[PairInfo], models: Sequence[StudyModel]) -> None:
-    """Models must be of known kinds and pairs, and refer to models that are there."""
-    known, settings = {model.id for model in models}, {(p.name, p.domain) for p in pairs}
-    where = folder / STUDY
-    for model in models:
-        if model.kind not in KINDS:
+def _check(where: Path, pairs: Sequence[PairInfo], models: Sequence[Mapping[str, Any]]) -> None:
+    """Models must be of known kinds and pairs, and refer to models that are listed."""
+    known, settings = {given["id"] for given in models}, {(p.name, p.domain) for p in pairs}
+    for given in models:
+        name, kind = given["id"], given["kind"]
+        if kind not in KINDS:
             raise UserError(
-                f"{where}: model '{model.id}' is of an unknown kind '{model.kind}'.",
+                f"{where}: model '{name}' is of an unknown kind '{kind}'.",
                 f"Kinds are {', '.join(KINDS)}.",
             )
-        if (model.pair, model.domain) not in settings:
+        if (given["pair"], given["domain"]) not in settings:
             raise UserError(
-                f"{where}: model '{model.id}' is of pair '{model.pair}' on '{model.domain}',"
+                f"{where}: model '{name}' is of pair '{given['pair']}' on '{given['domain']}',"
                 " which the study does not list.",
                 "List it under pairs.",
             )
-        if model.kind != FULL and model.baseline not in known:
+        if kind != FULL and given.get("baseline") not in known:
             raise UserError(
-                f"{where}: model '{model.id}' comes from '{model.baseline}', which is not there.",
+                f"{where}: model '{name}' comes from '{given.get('baseline')}': not listed.",
                 "List that model too.",
             )
+
+
+def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The models whose runs are there, and the runs that they come from."""
+    there = {
+        given["id"]: given
+        for given in models
+        if all((folder / str(given["run"]) / name).is_file() for name in (CONFIG, HEADS))
+    }
+
+    def rooted(given: Mapping[str, Any]) -> bool:
+        if given["id"] not in there:
+            return False
+        return given["kind"] == FULL or rooted(by_id[given["baseline"]])
+
+    by_id = {given["id"]: given for given in models}
+    return [given for given in models if rooted(given)]
 
 
 def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:

@@ -32,7 +32,9 @@ from headcount.study.tables import Table
 LIMIT = 15_000_000
 """Bytes of a page at most."""
 MARGIN = 500_000
-FEWEST_GATE_STEPS = 60
+GATE_STEPS = 60
+PIXELS_AN_INCH = 144
+"""A figure's letters are then about as large as the page's."""
 SCRIPTS = ("report.js", "drawing.js", "explorer.js")
 CLASSES = {HOLDS: "holds", FAILS: "fails", UNTESTABLE: "untestable"}
 
@@ -81,6 +83,7 @@ def _render(
         tables={table.name: table for table in tables},
         figures={drawing.name: drawing for drawing in figures},
         images={drawing.name: _image(results, drawing) for drawing in figures},
+        widths={d.name: round(PIXELS_AN_INCH * d.figure.get_figwidth()) for d in figures},
         animation=ANIMATION,
         gates=embed(_gates(results)),
         explorer=embed(_explorer(results, shown)),
@@ -134,7 +137,7 @@ def _gates(results: StudyResults) -> dict[str, Any] | None:
         return None
     gates = model.gates
     last = len(gates.updates) - 1
-    count = min(FEWEST_GATE_STEPS, last + 1)
+    count = min(GATE_STEPS, last + 1)
     times = [round(i * last / max(1, count - 1)) for i in range(count)]
     kept = set(model.heads.heads())
     return {
