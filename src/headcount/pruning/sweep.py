@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from headcount.data.corpora import load_corpus
+from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
 from headcount.pruning.bench import interleaved
@@ -189,7 +190,7 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
         }
         rows.append(row | read_json(out / item.name / SCORES))
     runs = [source, *(load_run(out / item.name) for item in items)]
-    lines = _test_set(source, train)[0][:TIMED_LINES]
+    lines = spread(_test_set(source, train)[0], TIMED_LINES)
     timings = interleaved([_translation(run, lines) for run in runs], TIMED_ROUNDS)
     for row, timing in zip(rows, timings, strict=True):
         row["seconds_per_sentence"] = timing["translate"].median
