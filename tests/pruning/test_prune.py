@@ -296,9 +296,9 @@ def test_scores_of_the_head_table_are_used(baseline: Path, corpus: Path, tmp_pat
 
 def test_random_follows_the_seed(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     kept = []
-    for number, seed in enumerate((1, 1, 2, 3, 4)):
-        settings = quick(keep=2, by="random", updates=0, seed=seed, sites=SITES)
+    for number, seed in enumerate((1, 1, 2)):
+        settings = quick(keep=5, by="random", updates=0, seed=seed, sites=SITES)
         prune(baseline, corpus, tmp_path / str(number), settings)
         kept.append(tuple(read_record(tmp_path / str(number))["kept"]))
     assert kept[0] == kept[1]
-    assert len(set(kept)) > 1
+    assert kept[1] != kept[2]
