@@ -28,15 +28,15 @@ ROUNDED_LIMIT = 0.5
 TIES = 100
 """One of so many translations may differ: where two tokens are equally probable to five digits."""
 
-_LONGEST = 64
+_LONGEST = 48
 
 
-def open_translator(folder: Path, threads: int = 0) -> Any:
-    """The engine with a model, on the CPU; `threads` 0 leaves their number to it."""
+def open_translator(folder: Path) -> Any:
+    """The engine with a model, on the CPU, with as many threads as torch has."""
     import ctranslate2
 
     ctranslate2.set_log_level(logging.ERROR)  # it warns of types that this machine has to convert
-    return ctranslate2.Translator(str(folder), device="cpu", intra_threads=threads)
+    return ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
 
 
 class Comparison:

@@ -64,8 +64,6 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
     """How the model is meant to be searched, and a note for each thing that is not kept."""
     notes = []
     limit = _given(generation, "max_new_tokens", 0) or _given(generation, "max_length", 0) - 1
-    if _given(generation, "forced_eos_token_id", None) is not None:
-        limit -= 1  # the last token of an output without an end is made an end there
     if limit < 1:
         limit = positions
         notes.append("no longest output is given; it is as many tokens as the model has positions")
@@ -82,6 +80,7 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
         max_ratio=0.0,
         max_extra=min(limit, positions),
         min_length=max(0, _given(generation, "min_length", 0) - 1),  # theirs counts the start
+        force_end=_given(generation, "forced_eos_token_id", None) is not None,
         forbidden=tuple(sorted({word[0] for word in bad_words if len(word) == 1})),
         renormalise=_given(generation, "renormalize_logits", False),
     ), notes
@@ -140,7 +139,7 @@ def marian_settings(run: Run) -> dict[str, Any]:
         "pad_token_id": target.pad,
         "eos_token_id": target.eos,
         "decoder_start_token_id": target.start,
-        "forced_eos_token_id": target.eos,
+        "forced_eos_token_id": target.eos if run.config.search.force_end else None,
         "share_encoder_decoder_embeddings": config.tie in ("inputs", "all"),
         "tie_word_embeddings": config.tie in ("target", "all"),
     }
@@ -156,10 +155,11 @@ def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
             " beam search there prefers other lengths"
         )
     banned = sorted({target.pad, target.start, *search.forbidden} - {target.eos})
-    longest = run.config.model.max_positions if search.max_ratio else search.max_extra + 2
+    longest = run.config.model.max_positions if search.max_ratio else search.max_extra + 1
     return {
         "num_beams": search.beam,
-        "length_penalty": search.length_penalty,
+        # transformers refuses to save a penalty without a beam.
+        "length_penalty": search.length_penalty if search.beam > 1 else None,
         "max_length": longest,
         "min_length": search.min_length + 1 if search.min_length else 0,
         "bad_words_ids": [[token] for token in banned],
@@ -167,7 +167,7 @@ def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
         "pad_token_id": target.pad,
         "eos_token_id": target.eos,
         "decoder_start_token_id": target.start,
-        "forced_eos_token_id": target.eos,
+        "forced_eos_token_id": target.eos if run.config.search.force_end else None,
     }, notes
 
 

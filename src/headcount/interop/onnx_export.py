@@ -29,13 +29,13 @@ def write_onnx(run: Run, folder: Path) -> None:
 
 
 class OnnxModel:
-    """Runs the two graphs of a folder."""
+    """Runs the two graphs of a folder, with as many threads as torch has."""
 
-    def __init__(self, folder: Path, threads: int = 0) -> None:
+    def __init__(self, folder: Path) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
+        options.intra_op_num_threads = torch.get_num_threads()
         providers = ["CPUExecutionProvider"]
         self.encoder = onnxruntime.InferenceSession(folder / ENCODER, options, providers)
         self.decoder = onnxruntime.InferenceSession(folder / STEP, options, providers)

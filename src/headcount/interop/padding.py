@@ -47,7 +47,8 @@ def pad_heads(model: Transformer, layout: HeadLayout) -> Transformer:
     for place, attention in model.attentions().items():
         for name, tensor in _spread(attention, wider[place].heads).items():
             state[f"{names[attention]}.{name}"] = tensor
-    larger.load_state_dict(state)
+    weight = model.output_weight
+    larger.to(device=weight.device, dtype=weight.dtype).load_state_dict(state)
     return larger.eval()
 
 

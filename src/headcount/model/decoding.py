@@ -38,7 +38,8 @@ class Search:
     number: `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, "wu"), or
     `length ** length_penalty` ("length"; Hugging Face and Marian). An output may have at most
     `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
-    what has no end by then is ended there. The tokens of `forbidden` are never chosen; with
+    what has no end by then is ended there, with `force_end` by an EOS as the last of these tokens
+    that costs nothing (Hugging Face's forced end). The tokens of `forbidden` are never chosen; with
     `renormalise` the others share their probability (as many MarianMT models want it).
     """
 
@@ -49,6 +50,7 @@ class Search:
     max_ratio: float = 2.0
     max_extra: int = 10
     min_length: int = 0
+    force_end: bool = False
     forbidden: tuple[int, ...] = ()
     renormalise: bool = False
 
@@ -179,6 +181,9 @@ class _Sentence:
         beam, eos = self.search.beam, self.eos
         before, length = self.texts, len(self.texts[0]) + 1
         last = length == self.limit
+        if last and self.search.force_end:
+            scores, parents = self.scores, list(range(len(before)))
+            tokens = [eos] * len(before)
         self.texts, self.scores, self.parents = [], [], []
         ended = False
         for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):

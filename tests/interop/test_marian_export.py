@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headcount.errors import UserError
+from headcount.heads import Head
+from headcount.interop.checking import make_sample
+from headcount.interop.export import export
+from headcount.interop.marian_export import check_marian
+from headcount.interop.marian_import import import_run, marian_logits
+from headcount.model.removal import remove_heads
+from headcount.run import Run
+from headcount.translation import translate
+
+GONE = [*(Head("enc", 0, i) for i in range(4)), Head("dec", 1, 0), Head("cross", 0, 2)]
+
+
+@pytest.fixture
+def pruned(marian_run: Run) -> Run:
+    return Run(
+        Path("pruned"), marian_run.config, remove_heads(marian_run.model, GONE),
+        marian_run.source_tokenizer, marian_run.target_tokenizer,
+    )  # fmt: skip
+
+
+@torch.no_grad()
+def test_ragged_heads_come_back_as_zeros(
+    transformers: Any, pruned: Run, english: list[str], tmp_path: Path
+) -> None:
+    exported = export(pruned, "marian", tmp_path / "out", lines=english[:5])
+    assert exported.padded_heads == len(GONE)
+    theirs = transformers.MarianMTModel.from_pretrained(tmp_path / "out").eval()
+    sample = make_sample(pruned, seed=9)
+    torch.testing.assert_close(
+        marian_logits(theirs, sample, pruned.model.pad),
+        pruned.model(sample.source, sample.target),
+        atol=1e-4,
+        rtol=0,
+    )
+    tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path / "out")
+    found = theirs.generate(**tokenizer(english[:8], return_tensors="pt", padding=True))
+    assert translate(pruned, english[:8]) == (
+        tokenizer.batch_decode(found, skip_special_tokens=True)
+    )
+
+
+def test_there_and_back(marian_run: Run, tmp_path: Path) -> None:
+    export(marian_run, "marian", tmp_path / "out")
+    again = import_run(tmp_path / "out", tmp_path / "run").run
+    assert again.config == marian_run.config
+    ours, theirs = marian_run.model.state_dict(), again.model.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    for side in ("source_tokenizer", "target_tokenizer"):
+        assert getattr(again, side).to_dict() == getattr(marian_run, side).to_dict()
+
+
+@pytest.mark.parametrize("tie", ["none", "target", "inputs", "all"])
+@torch.no_grad()
+def test_a_run_of_our_own(
+    transformers: Any, make_run: Callable[..., Run], tmp_path: Path, tie: str
+) -> None:
+    """Post-norm, with BPE of our own; its tokenisers are for the tokenizers library."""
+    run = make_run(
+        1, ["enc.0.1"], norm="post", tie=tie, output_bias=True, decoder_heads=2, decoder_ff_width=9
+    )
+    exported = export(run, "marian", tmp_path / "out")
+    assert exported.difference < 1e-4
+    assert any("SentencePiece" in note for note in exported.notes)
+    path = str(tmp_path / "out" / "source_tokenizer.json")
+    fast = transformers.PreTrainedTokenizerFast(tokenizer_file=path)
+    assert fast("A red car.").input_ids == run.source_tokenizer.encode("A red car.")
+
+
+def test_pre_norm_is_refused(
+    transformers: Any, make_run: Callable[..., Run], tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match="post-norm"):
+        export(make_run(0), "marian", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_model_is_noticed(marian_run: Run, pruned: Run, tmp_path: Path) -> None:
+    export(marian_run, "marian", tmp_path / "out")
+    with pytest.raises(UserError, match="other numbers"):
+        check_marian(pruned, tmp_path / "out", [])

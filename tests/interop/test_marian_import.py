@@ -1,0 +1,257 @@
+"""An imported run against `transformers`' own model: logits, translations, masked heads."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from headcount.config import SearchConfig
+from headcount.errors import UserError
+from headcount.heads import Head
+from headcount.interop.checking import make_sample
+from headcount.interop.marian_import import import_run, marian_logits, parse_languages
+from headcount.model.gating import masked
+from headcount.run import Run, load_run
+from headcount.translation import translate
+
+CONFIGS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "other sizes a side": {
+        "encoder_layers": 1,
+        "decoder_layers": 3,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 8,
+        "encoder_ffn_dim": 8,
+        "decoder_ffn_dim": 40,
+        "activation_function": "relu",
+    },
+    "gelu, unscaled": {
+        "d_model": 24,
+        "activation_function": "gelu",
+        "scale_embedding": False,
+        "generation": {"renormalize_logits": True, "num_beams": 4, "length_penalty": 0.4},
+    },
+    "separate": {"separate": True, "activation_function": "silu"},
+    "separate, untied": {"separate": True, "tie_word_embeddings": False},
+    "untied": {
+        "tie_word_embeddings": False,
+        "generation": {"num_beams": 5, "length_penalty": 2.0, "min_length": 4},
+    },
+}
+
+
+@pytest.fixture(scope="module", params=CONFIGS, ids=str)
+def both(
+    request: pytest.FixtureRequest,
+    transformers: Any,
+    make_checkpoint: Callable[..., Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Any, Any, Run]:
+    """transformers' model and tokeniser, and the run that was made of their folder."""
+    root = tmp_path_factory.mktemp("both")
+    seed = list(CONFIGS).index(request.param)
+    folder = make_checkpoint(root / "model", seed, **CONFIGS[request.param])
+    model = transformers.MarianMTModel.from_pretrained(folder).eval()
+    tokenizer = transformers.MarianTokenizer.from_pretrained(folder)
+    import_run(folder, root / "run")
+    return model, tokenizer, load_run(root / "run")
+
+
+@torch.no_grad()
+def test_logits_are_equal(both: tuple[Any, Any, Run]) -> None:
+    model, _, run = both
+    sample = make_sample(run, seed=7)
+    expected = marian_logits(model, sample, run.model.pad)
+    assert expected.std() > 0.5
+    torch.testing.assert_close(run.model(sample.source, sample.target), expected, atol=1e-4, rtol=0)
+
+
+@torch.no_grad()
+def test_masked_heads_are_zeroed_columns(both: tuple[Any, Any, Run]) -> None:
+    """A head without its part of `W^O` is a masked head, at each of the three sites."""
+    model, _, run = both
+    sample = make_sample(run, seed=8)
+    last = run.config.model.decoder_layers - 1
+    heads = [Head("enc", 0, 1), Head("dec", 0, 0), Head("cross", last, 1)]
+    layers = {
+        "enc": model.model.encoder.layers[0].self_attn,
+        "dec": model.model.decoder.layers[0].self_attn,
+        "cross": model.model.decoder.layers[last].encoder_attn,
+    }
+    for head in heads:
+        weight = layers[head.site].out_proj.weight
+        width = run.config.model.head_width_at(head.site)
+        kept = weight.clone()
+        weight[:, head.index * width : (head.index + 1) * width] = 0
+        expected = marian_logits(model, sample, run.model.pad)
+        weight.copy_(kept)
+        with masked(run.model, [head]):
+            logits = run.model(sample.source, sample.target)
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=0)
+        assert (logits - run.model(sample.source, sample.target)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("beam", [1, None], ids=["greedy", "its own beam"])
+def test_translations_are_the_same(
+    both: tuple[Any, Any, Run], english: list[str], beam: int | None
+) -> None:
+    model, tokenizer, run = both
+    lines = english[:12]
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    found = model.generate(**batch, **({} if beam is None else {"num_beams": beam}))
+    expected = tokenizer.batch_decode(found, skip_special_tokens=True)
+    assert translate(run, lines, beam=beam) == expected
+    assert len(set(expected)) > 2
+
+
+def test_settings_are_kept(marian_run: Run) -> None:
+    pad = marian_run.model.pad
+    assert marian_run.config.search == SearchConfig(
+        beam=3, length_penalty=1.0, normalisation="length", max_ratio=0, max_extra=23,
+        force_end=True, forbidden=(pad,),
+    )  # fmt: skip
+    assert marian_run.config.data.corpus is None
+    assert (marian_run.config.data.source, marian_run.config.data.target) == ("en", "fr")
+    assert marian_run.target_tokenizer.start == marian_run.target_tokenizer.pad == pad
+
+
+def test_tied_inputs(transformers: Any, marian_folder: Path, tmp_path: Path) -> None:
+    """Both embeddings one matrix, the output layer another."""
+    model = transformers.MarianMTModel.from_pretrained(marian_folder, tie_word_embeddings=False)
+    with torch.no_grad():
+        model.model.decoder.embed_tokens.weight.copy_(model.model.encoder.embed_tokens.weight)
+        model.lm_head.weight.normal_()
+    shutil.copytree(marian_folder, tmp_path / "model")
+    model.save_pretrained(tmp_path / "model")
+    imported = import_run(tmp_path / "model", tmp_path / "run")
+    assert imported.run.config.model.tie == "inputs"
+    ours = imported.run.model
+    assert ours.source_embedding.table is ours.target_embedding.table
+    assert imported.difference < 1e-4
+
+
+def test_old_checkpoints(marian_folder: Path, tmp_path: Path) -> None:
+    """A pickle of tensors, and the generation settings inside config.json."""
+    from safetensors.torch import load_file
+
+    folder = tmp_path / "model"
+    shutil.copytree(marian_folder, folder)
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    (folder / "generation_config.json").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    old = {"num_beams": 6, "max_length": 50, "bad_words_ids": [[config["pad_token_id"]]]}
+    (folder / "config.json").write_text(json.dumps(config | old | {"normalize_before": False}))
+    search = import_run(folder, tmp_path / "run").run.config.search
+    assert (search.beam, search.max_extra) == (6, 49)
+    assert search.forbidden == (config["pad_token_id"],)
+
+
+class Attack:
+    """A pickle that would write a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_a_pickle_that_is_a_program_is_not_run(marian_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(marian_folder, folder)
+    (folder / "model.safetensors").unlink()
+    torch.save({"weight": Attack(tmp_path / "ran")}, folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="more than tensors"):
+        import_run(folder, tmp_path / "run")
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Attack(tmp_path / "ran"), protocol=2))
+    with pytest.raises(UserError):
+        import_run(folder, tmp_path / "run")
+    assert not (tmp_path / "ran").exists()
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("kind", ["BartConfig", "T5Config"])
+def test_another_architecture_is_one_line(transformers: Any, tmp_path: Path, kind: str) -> None:
+    getattr(transformers, kind)().save_pretrained(tmp_path / "model")
+    with pytest.raises(UserError, match=r"type '(bart|t5)'.*Supported: MarianMT") as caught:
+        import_run(tmp_path / "model", tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def damaged(folder: Path, name: str) -> None:
+    """Damage a checkpoint in one way."""
+    config = json.loads((folder / "config.json").read_text())
+    if name == "cut short":
+        path = folder / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:2000])
+    elif name == "no weights":
+        (folder / "model.safetensors").unlink()
+    elif name == "a layer too many":
+        (folder / "config.json").write_text(json.dumps(config | {"encoder_layers": 3}))
+    elif name == "another width":
+        (folder / "config.json").write_text(json.dumps(config | {"d_model": 20}))
+    elif name == "no config":
+        (folder / "config.json").unlink()
+    elif name == "strange activation":
+        (folder / "config.json").write_text(json.dumps(config | {"activation_function": "tanh"}))
+    elif name == "pre-norm":
+        (folder / "config.json").write_text(json.dumps(config | {"normalize_before": True}))
+    elif name == "no languages":
+        (folder / "tokenizer_config.json").unlink()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cut short",
+        "no weights",
+        "a layer too many",
+        "another width",
+        "no config",
+        "strange activation",
+        "pre-norm",
+        "no languages",
+    ],
+)
+def test_damaged_models_are_one_line(marian_folder: Path, tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(marian_folder, folder)
+    damaged(folder, name)
+    with pytest.raises(UserError) as caught:
+        import_run(folder, tmp_path / "run")
+    assert "\n" not in str(caught.value)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]
+
+
+def test_the_hub_out_of_reach_is_one_line(
+    transformers: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import huggingface_hub
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(UserError, match="hub does not give it") as caught:
+        import_run("Helsinki-NLP/no-such-model", tmp_path / "run")
+    assert "\n" not in str(caught.value)
+
+
+def test_does_not_replace_anything(marian_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "file").write_text("mine")
+    with pytest.raises(UserError, match="exists already"):
+        import_run(marian_folder, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["file"]
+
+
+def test_languages_on_the_command_line() -> None:
+    assert parse_languages("en-fr") == ("en", "fr")
+    with pytest.raises(UserError):
+        parse_languages("en")
