@@ -170,6 +170,20 @@ def test_heads_of_the_decoder_need_no_encoder(tiny, make_batch):
     for place in (("dec", 0), ("dec", 1), ("cross", 0), ("cross", 1)):
         torch.testing.assert_close(found.heads[place], whole.heads[place])
     assert not found.heads["enc", 0].any()
+    rows = audit_rows(found.audit.names, found.audit.table(), found.audit.steps)
+    assert rows[-1].station == "enc_out"
+    ends = sum(row.arrived for row in rows if row.station in ("enc_out", "dec_in"))
+    assert ends + sum(row.bias for row in rows) == pytest.approx(1.0)
+
+
+def test_later_steps_alone(tiny, make_batch):
+    propagation = Propagation(tiny(), LrpOptions("zplus"))
+    recording = propagation.record(*make_batch(SOURCES, [4, 2]))
+    whole, late = (propagation.propagate(recording, [4, 2], first) for first in (0, 2))
+    for place, relevance in late.heads.items():
+        torch.testing.assert_close(relevance[:, 2:], whole.heads[place][:, 2:])
+        assert not relevance[:, :2].any()
+    assert late.audit.steps == 2
 
 
 def test_one_forward_pass_whatever_the_number_of_steps(tiny, make_batch, monkeypatch):

@@ -35,19 +35,25 @@ class AuditRow:
     rest: float
 
 
-def stations(model: Transformer) -> list[str]:
-    """Where relevance is looked at, top first: the logit, outputs of layers, embeddings."""
+def stations(model: Transformer, source: bool = True) -> list[str]:
+    """Where relevance is looked at, top first: the logit, outputs of layers, embeddings.
+
+    Without `source` it goes no further than to the encoder's output.
+    """
     config = model.config
     decoder = [f"dec.{i}" for i in reversed(range(config.decoder_layers))]
     encoder = [f"enc.{i}" for i in reversed(range(config.encoder_layers))]
-    return ["logit", "dec_out", *decoder, "dec_in", "enc_out", *encoder, "enc_in"]
+    names = ["logit", "dec_out", *decoder, "dec_in", "enc_out"]
+    return [*names, *encoder, "enc_in"] if source else names
 
 
 class Audit:
     """Sums over generation steps, station by station."""
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], loses_nothing: bool = False) -> None:
+        """`loses_nothing`: see `Rule.loses_nothing`."""
         self.names = list(names)
+        self.loses_nothing = loses_nothing
         self.steps = 0
         self.sums = {(m, name): torch.zeros(()) for m in MEASURED for name in self.names}
         self.largest = {name: torch.zeros(()) for name in self.names}
@@ -70,16 +76,28 @@ class Audit:
         """Sums and maxima as float64 `[measures + 1, stations]`, the maxima last."""
         rows = [[float(self.sums[m, name]) for name in self.names] for m in MEASURED]
         rows.append([float(self.largest[name]) for name in self.names])
-        return torch.tensor(rows, dtype=torch.float64)
+        table = torch.tensor(rows, dtype=torch.float64)
+        if self.loses_nothing:
+            arrived, to_source, bias = (
+                table[MEASURED.index(m)] for m in ("arrived", "to_source", "bias")
+            )
+            bias.copy_(arrived - to_source - below(self.names, arrived))
+        return table
+
+
+def below(names: Sequence[str], arrived: Tensor) -> Tensor:
+    """What arrives at the station below each one; the lowest ones keep what they have."""
+    last = torch.tensor([name in ("dec_in", names[-1]) for name in names])
+    return torch.where(last, arrived, arrived.roll(-1))
 
 
 def audit_rows(names: Sequence[str], table: Tensor, steps: int) -> list[AuditRow]:
     """Means over generation steps from an `Audit.table`, or from the sum of several."""
     means = dict(zip(MEASURED, (table[:-1] / max(steps, 1)).tolist(), strict=True))
     arrived, rows = means["arrived"], []
+    passed = below(names, torch.tensor(arrived, dtype=torch.float64)).tolist()
     for i, name in enumerate(names):
-        below = arrived[i + 1] if name not in ("dec_in", "enc_in") else arrived[i]
-        leaves = means["to_source"][i] + means["bias"][i] + below
+        leaves = means["to_source"][i] + means["bias"][i] + passed[i]
         rows.append(
             AuditRow(
                 name,

@@ -24,7 +24,6 @@ class Descent:
         self,
         flows: Flows,
         window: Window,
-        source: int,
         options: LrpOptions,
         heads: Mapping[tuple[str, int], Tensor],
         audit: Audit,
@@ -32,15 +31,18 @@ class Descent:
         self.flows, self.rule, self.recording = flows, flows.rule, flows.recording
         self.window, self.at, self.spread = window, window, False
         self.everywhere = Window(window.rows, 0, window.last)
-        self.source = source
+        self.source = Window(window.rows, 0, self.recording["enc_out", 0, "result"].shape[1])
         self.by_softmax = options.attention == "softmax"
         self.neurons = options.normalise == "neurons"
         self.heads, self.audit = heads, audit
         self.memory: Tensor | None = None
         self.station = "logit"
 
-    def run(self, starts: Tensor) -> None:
-        """Go down from messages `[batch, steps, width]` at the decoder's output."""
+    def run(self, starts: Tensor, source: bool) -> None:
+        """Go down from messages `[batch, steps, width]` at the decoder's output.
+
+        Not through the encoder where `source` is false.
+        """
         message = self.window(starts)  # [rows, starts, 1, width]
         config = self.flows.model.config
         message = self._arrive("dec_out", "dec_out", 0, message)
@@ -51,12 +53,13 @@ class Descent:
             message = self._block("cross", layer, message, self._cross_attention)
             message = self._block("dec", layer, message, self._self_attention)
         self._arrive("dec_in", "dec_in", 0, message)
-        if self.source and self.memory is not None:
-            self._encoder(self.memory)
+        if self.memory is not None:
+            self.at, self.spread = self.source, True
+            self._arrive("enc_out", "enc_out", 0, self.memory)
+            if source:
+                self._encoder(self.memory)
 
     def _encoder(self, message: Tensor) -> None:
-        self.at, self.spread = Window(self.window.rows, 0, self.source), True
-        message = self._arrive("enc_out", "enc_out", 0, message)
         message = self._through(self.flows.norm("enc_out", 0), message)
         for layer in reversed(range(self.flows.model.config.encoder_layers)):
             message = self._arrive(f"enc.{layer}", "enc_ff", layer, message)
@@ -115,24 +118,23 @@ class Descent:
     def _cross_attention(self, site: str, layer: int, given: Tensor) -> Tensor | None:
         """Down to the heads, then to the source; queries get a share only through the softmax."""
         at_heads = self._heads(site, layer, given)
-        if at_heads is None or not (self.source or self.by_softmax):
+        if at_heads is None:
             return None
         if not self.spread:
             at_heads = self._spread(at_heads, 2)
-        source = self.recording["enc_out", 0, "result"].shape[1]
-        queries, *rest = self._attend(site, layer, at_heads, self.everywhere, source)
-        below = Window(self.window.rows, 0, source)
+        below = self.source
+        queries, *rest = self._attend(site, layer, at_heads, self.everywhere, below.last)
         for name, message in zip(("keys", "values"), rest, strict=True):
             if message is not None:
                 flow = self.flows.linear(site, layer, name)
-                self._to_source(self._through(flow, _merge(message), below), below)
+                self._to_source(self._through(flow, _merge(message), below))
         if queries is None:
             return None
         self.at, self.spread = self.everywhere, True
         return self._through(self.flows.linear(site, layer, "queries"), _merge(queries))
 
-    def _to_source(self, message: Tensor, at: Window) -> None:
-        memory = at(self.recording["enc_out", 0, "result"])[:, :, 0]
+    def _to_source(self, message: Tensor) -> None:
+        memory = self.source(self.recording["enc_out", 0, "result"])[:, :, 0]
         relevance = self.rule.relevance(message.sum(2), memory)
         self.audit.add("to_source", self.station, relevance.sum())
         self.memory = message if self.memory is None else self.memory.add_(message)
@@ -147,13 +149,14 @@ class Descent:
         if not attention.heads:
             return None
         shape = (len(attention.heads), attention.head_width)
-        message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
-        relevance = self.rule.relevance(message, self.at.heads(self.flows.gated(site, layer)))
+        relevance = self.rule.relevance(message, self.at(self.flows.gated(site, layer)))
         if self.neurons:
             relevance = relevance.abs()
-        sums = relevance.sum((2, 4)) if self.spread else relevance.sum(4)[..., 0]
-        window = self.window  # sums: [rows, heads, starts]
-        self.heads[site, layer][: window.rows, window.first : window.last] = sums.transpose(1, 2)
+        sums = relevance.sum(1) if self.spread else relevance[:, :, 0]  # [rows, starts, inner]
+        window = self.window
+        place = self.heads[site, layer][: window.rows, window.first : window.last]
+        place.copy_(sums.unflatten(-1, shape).sum(-1))
+        message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
         gate = self.flows.gate(site, layer)
         if gate is not None:
             gate = gate[: window.rows] if gate.dim() == 2 else gate

@@ -72,7 +72,7 @@ class Flows:
             below = "memory"
 
         def make() -> Flow:
-            x, y = (self._merged(part, layer, kind) for kind in (below, above))
+            x, y = (self._end(part, layer, kind) for kind in (below, above))
             return self.rule.linear(x, y, self.maps[part, layer, name])
 
         return self._once((part, layer, name), make)
@@ -92,27 +92,36 @@ class Flows:
         )
 
     def gated(self, site: str, layer: int) -> Tensor:
-        """Outputs of heads after their gates, `[batch, heads, length, head]`."""
+        """Outputs of heads after their gates, side by side: `[batch, length, heads * head]`."""
+        return self._once((site, layer, "gated"), lambda: self._gated(site, layer))
+
+    def _gated(self, site: str, layer: int) -> Tensor:
+        if not self.attentions[site, layer].heads:
+            return self.recording[site, layer, "output"][..., :0]
         outputs, gate = self.recording[site, layer, "outputs"], self.gate(site, layer)
-        return outputs if gate is None else outputs * gate[..., None, None]
+        return _side_by_side(outputs if gate is None else outputs * gate[..., None, None])
 
     def gate(self, site: str, layer: int) -> Tensor | None:
         """The gates on an attention, `[heads]` or `[batch, heads]`, where there are any."""
         gate = self.attentions[site, layer].gate
         return None if gate is None else gate.detach().to(self.maps[site, layer, "out"].weight)
 
-    def _merged(self, part: str, layer: int, kind: str) -> Tensor:
-        """A recorded tensor as `[batch, length, width]`, heads side by side."""
-        gated = kind == "gated"
-        if gated and not self.attentions[part, layer].heads:
-            return self.recording[part, layer, "output"][..., :0]
-        tensor = self.gated(part, layer) if gated else self.recording[part, layer, kind]
-        return tensor.transpose(1, 2).flatten(2) if tensor.dim() == 4 else tensor
+    def _end(self, part: str, layer: int, kind: str) -> Tensor:
+        """What is at one end of a map, `[batch, length, width]`."""
+        if kind == "gated":
+            return self.gated(part, layer)
+        tensor = self.recording[part, layer, kind]
+        return _side_by_side(tensor) if tensor.dim() == 4 else tensor
 
     def _once(self, key: tuple[str, int, str], make: Callable[[], T]) -> T:
         if key not in self._made:
             self._made[key] = make()
         return cast(T, self._made[key])
+
+
+def _side_by_side(heads: Tensor) -> Tensor:
+    """`[batch, heads, length, head]` to `[batch, length, heads * head]`."""
+    return heads.transpose(1, 2).flatten(2)
 
 
 def _norms(model: Transformer) -> dict[tuple[str, int], nn.Module]:

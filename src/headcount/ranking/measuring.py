@@ -86,7 +86,7 @@ class _Pass:
         self.propagation = Propagation(run.model, settings.lrp, source="enc" in settings.sites)
         self.steps = 0
         self.unusable = torch.zeros(len(self.places), dtype=torch.float64)
-        self.stations = stations(run.model)
+        self.stations = stations(run.model, self.propagation.source)
         self.audit_sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
         self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
 

@@ -96,30 +96,33 @@ class Propagation:
         return recording
 
     @torch.no_grad()
-    def propagate(self, recording: Recording, steps: Sequence[int]) -> Propagated:
+    def propagate(self, recording: Recording, steps: Sequence[int], first: int = 0) -> Propagated:
         """Relevance of all heads for the first `steps[i]` positions of each sentence i.
 
-        Sentences must be in the order of falling numbers of steps.
+        Sentences must be in the order of falling numbers of steps. Relevance starts from the steps
+        from `first` on.
         """
         if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
             raise ValueError("sentences are not in the order of falling numbers of steps")
         flows = Flows(self.model, self.rule, self.options, self.maps, recording)
-        audit = Audit(stations(self.model))
-        audit.steps = sum(steps)
-        starts = self._starts(recording, steps, audit)
+        audit = Audit(stations(self.model, self.source), self.rule.loses_nothing)
+        audit.steps = sum(max(0, count - first) for count in steps)
+        starts = self._starts(recording, steps, first, audit)
         heads = {
             place: starts.new_zeros(len(steps), max(steps), len(attention.heads))
             for place, attention in self.model.attentions().items()
         }
-        source = recording["enc_out", 0, "result"].shape[1] if self.source else 0
+        source = recording["enc_out", 0, "result"].shape[1]
         widest = max(max(map_.weight.shape) for map_ in self.maps.values())
         position_size = widest * starts.element_size()
-        for window in plan_starts(steps, position_size, source, self.memory):
-            descent = Descent(flows, window, source, self.options, heads, audit)
-            descent.run(starts)
+        for window in plan_starts(steps, position_size, source, self.memory, first):
+            descent = Descent(flows, window, self.options, heads, audit)
+            descent.run(starts, self.source)
         return Propagated(heads, audit)
 
-    def _starts(self, recording: Recording, steps: Sequence[int], audit: Audit) -> Tensor:
+    def _starts(
+        self, recording: Recording, steps: Sequence[int], first: int, audit: Audit
+    ) -> Tensor:
         """Messages at the decoder's output from the top-1 logit of every step.
 
         `[batch, steps, width]`. Only the row of the output matrix that belongs to the top-1 token
@@ -132,7 +135,8 @@ class Propagation:
         biases = rows.new_zeros(tokens.shape) if bias is None else bias[tokens]
         starts, taken = self.rule.start(states, rows, biases)
         counts = torch.tensor(list(steps), device=states.device)[:, None]
-        real = torch.arange(states.shape[1], device=states.device) < counts  # [batch, steps]
+        places = torch.arange(states.shape[1], device=states.device)
+        real = (places < counts) & (places >= first)  # [batch, steps]
         audit.arrive("logit", *[real.to(starts)] * 3)
         audit.add("bias", "logit", (taken * real).sum())
         return starts * real[..., None]
@@ -146,12 +150,14 @@ def top_tokens(model: Transformer, states: Tensor) -> Tensor:
     return torch.cat(tops).view(states.shape[:-1])
 
 
-def plan_starts(steps: Sequence[int], position_size: int, source: int, memory: int) -> list[Window]:
+def plan_starts(
+    steps: Sequence[int], position_size: int, source: int, memory: int, first: int = 0
+) -> list[Window]:
     """Chunks of starts: for each the sentences that reach it and its steps `[first, last)`.
 
     `steps` falls; `position_size` are the bytes of one position of one start.
     """
-    windows, first = [], 0
+    windows = []
     while first < steps[0]:
         rows = sum(1 for count in steps if count > first)
         last = first + 1

@@ -69,6 +69,8 @@ class Telescoped(Rule):
     when attention weights and the scales of layer norm are constants; epsilon has no part in it.
     """
 
+    loses_nothing = True
+
     def fractions(self, contributions: Tensor, dim: int) -> Tensor:
         raise NotImplementedError("messages of this rule are not relevance")
 
@@ -77,15 +79,14 @@ class Telescoped(Rule):
         return rows / logits[..., None], bias / logits
 
     def linear(self, x: Tensor, y: Tensor, map_: LinearMap) -> Flow:
-        return lambda message, at: (message @ map_.weight, (message @ map_.bias).sum())
+        return lambda message, at: (message @ map_.weight, None)
 
     def norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Flow:
         gain = norm.weight * inverse_scale(x, norm)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             scaled = message * at(gain)
-            taken = (message @ norm.bias).sum()
-            return scaled.sub_(scaled.mean(-1, keepdim=True)), taken
+            return scaled.sub_(scaled.mean(-1, keepdim=True)), None
 
         return down
 

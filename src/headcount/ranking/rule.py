@@ -42,7 +42,8 @@ class Window:
 Flow = Callable[[Tensor, Window], tuple[Tensor, Tensor | None]]
 """A message at the outputs of a map to the message at its inputs, and what its bias takes of it.
 
-The latter is relevance summed over everything, a scalar, or None where there is no bias.
+The latter is relevance summed over everything, a scalar, or None where it takes nothing (or where
+the rule knows it without looking: see `Rule.loses_nothing`).
 """
 
 SumFlow = Callable[[Tensor, Window], tuple[Tensor, Tensor]]
@@ -81,7 +82,12 @@ class LinearMap:
 
 
 class Rule(ABC):
-    """How relevance is shared among the contributions that a neuron is the sum of."""
+    """How relevance is shared among the contributions that a neuron is the sum of.
+
+    `loses_nothing`: whatever does not arrive was taken by biases, so that it need not be counted.
+    """
+
+    loses_nothing = False
 
     def __init__(self, options: LrpOptions) -> None:
         self.epsilon = options.epsilon
@@ -137,8 +143,8 @@ class Rule(ABC):
 
 def inverse_scale(x: Tensor, norm: nn.LayerNorm) -> Tensor:
     """1 / scale of a layer norm at each position, `[batch, length, 1]`."""
-    scale: Tensor = (x.var(-1, correction=0, keepdim=True) + norm.eps).sqrt()
-    return 1 / scale
+    inverse: Tensor = torch.native_layer_norm(x, norm.normalized_shape, None, None, norm.eps)[2]
+    return inverse
 
 
 def to_keys(message: Tensor, weights: Tensor, at: Window, keys: int) -> Tensor:
