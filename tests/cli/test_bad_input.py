@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -92,12 +93,15 @@ def test_damaged_recipe(fails: Fail, tmp_path: Path) -> None:
     assert "not valid YAML" in fails("train", tmp_path / "bad.yaml", "--out", tmp_path / "r")
 
 
-def test_different_line_counts(fails: Fail, recipe: Path, corpus: Path, tmp_path: Path) -> None:
-    with (corpus / "train.fr").open("a") as handle:
+@pytest.mark.parametrize("split", ["train", "dev"])
+def test_different_line_counts(
+    fails: Fail, recipe: Path, corpus: Path, tmp_path: Path, split: str
+) -> None:
+    with (corpus / f"{split}.fr").open("a") as handle:
         handle.write("une ligne de trop\n")
     line = fails("train", recipe, "--out", tmp_path / "r")
-    assert "train.en" in line
-    assert "train.fr" in line
+    assert f"{split}.en" in line
+    assert f"{split}.fr" in line
     assert "9" in line
     assert "8" in line
 
@@ -116,6 +120,27 @@ def test_invalid_utf8_names_the_line(
 def test_missing_corpus_file(fails: Fail, recipe: Path, corpus: Path, tmp_path: Path) -> None:
     (corpus / "dev.fr").unlink()
     assert "dev.fr" in fails("train", recipe, "--out", tmp_path / "r")
+
+
+def test_held_out_text_without_a_usable_pair(
+    fails: Fail, recipe: Path, corpus: Path, tmp_path: Path
+) -> None:
+    (corpus / "dev.en").write_text("")
+    (corpus / "dev.fr").write_text("")
+    assert "dev.en" in fails("train", recipe, "--out", tmp_path / "r")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full here")
+def test_standard_output_on_a_full_disk(run_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("the cat\n")
+    command = [sys.executable, "-m", "headcount", "translate", str(run_folder)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command, "--input", str(tmp_path / "in")], stdout=full, stderr=subprocess.PIPE
+        )
+    assert done.returncode == 2
+    assert done.stderr.decode().strip().splitlines()[-1].startswith("headcount: No space left")
+    assert b"Traceback" not in done.stderr
 
 
 def test_not_a_run(fails: Fail, tmp_path: Path) -> None:

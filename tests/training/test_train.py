@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -91,6 +92,18 @@ def test_stopping_early_and_resuming_changes_nothing(make_config: Make, tmp_path
     assert len(whole) == 2
 
 
+def test_pausing_changes_neither_checkpoints_nor_their_average(
+    make_config: Make, tmp_path: Path
+) -> None:
+    settings = {"average_checkpoints": 3, "keep_checkpoints": 3, "evaluate_every": 50}
+    train(make_config(updates=14, **settings), tmp_path / "whole")
+    for updates in (10, 11, 14):  # save_every is 4: checkpoints 10 and 11 are out of turn
+        train(make_config(updates=updates, **settings), tmp_path / "parts", resume=True)
+    names = [[p.name for p in list_checkpoints(tmp_path / run)] for run in ("whole", "parts")]
+    assert names[0] == names[1] == ["00000008", "00000012", "00000014"]
+    assert_same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
+
+
 @pytest.mark.slow
 def test_kill_at_random_moments_then_resume_gives_the_same_weights(
     make_config: Make, tmp_path: Path
@@ -132,11 +145,12 @@ def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
     train(config, tmp_path / "one")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "2", "-m", "headcount", "train", str(recipe)]
-    command += ["--out", str(tmp_path / "two"), "--quiet"]
+    command += ["--out", str(tmp_path / "two"), "--quiet", "--json"]
     done = subprocess.run(
         command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=180
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert json.loads(done.stdout)["update"] == 8  # one process speaks for both
     # Adam's first moment after one update is the gradient times (1 - beta1). Weights themselves
     # may differ: Adam blows up the rounding noise of gradients that are zero, as of key biases.
     one, two = (first_moments(tmp_path / name, update=1) for name in ("one", "two"))
@@ -176,6 +190,55 @@ def test_a_loss_that_is_not_a_number_is_reported(make_config: Make, tmp_path: Pa
         train(config, tmp_path / "run")
     for path in list_checkpoints(tmp_path / "run"):
         assert all(t.isfinite().all() for t in load_file(path / "model.safetensors").values())
+
+
+def test_weights_gone_bad_do_not_replace_good_ones(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(updates=200, learning_rate_scale=1e30, evaluate_every=1, log_every=500)
+    with pytest.raises(UserError, match="not a number any more"):
+        train(config, tmp_path / "run")
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / "run").values())
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    assert all(np.isfinite(line["dev_loss"]) for line in lines)
+
+
+def test_evaluation_does_not_count_as_slow_training(
+    make_config: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object) -> dict[str, float]:
+        time.sleep(0.5)
+        return {"dev_loss": 1.0}
+
+    monkeypatch.setattr("headcount.training.train.evaluate_run", slow)
+    train(make_config(updates=12, evaluate_every=3, log_every=3), tmp_path / "run")
+    lines = read_metrics(tmp_path / "run" / "metrics.jsonl")
+    trained = [line for line in lines if line["kind"] == "train"]
+    tokens = [b["source_tokens"] - a["source_tokens"] for a, b in pairwise(trained)]
+    seconds = [b["seconds"] - a["seconds"] for a, b in pairwise(trained)]
+    expected = [count / time for count, time in zip(tokens, seconds, strict=True)]
+    assert [line["source_tokens_per_second"] for line in trained[1:]] == pytest.approx(expected)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_training_in_bf16_stays_close_to_float32(make_config: Make, tmp_path: Path) -> None:
+    losses = {}
+    for precision in ("float32", "bf16"):
+        # oneDNN's bf16 kills the process on virtual machines that announce AMX and forbid it.
+        with torch.backends.mkldnn.flags(enabled=False):
+            train(make_config(precision=precision), tmp_path / precision)
+        lines = read_metrics(tmp_path / precision / "metrics.jsonl")
+        losses[precision] = [line["loss"] for line in lines if line["kind"] == "train"]
+    assert losses["bf16"] == pytest.approx(losses["float32"], rel=0.03)
+    assert losses["bf16"] != losses["float32"]
+
+
+def test_files_of_something_else_are_left_alone(make_config: Make, tmp_path: Path) -> None:
+    precious = tmp_path / "work" / "checkpoints" / "other.pt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("not ours")
+    for resume in (False, True):
+        with pytest.raises(UserError, match="checkpoints of something else"):
+            train(make_config(updates=2), tmp_path / "work", resume=resume)
+    assert precious.read_text() == "not ours"
 
 
 def test_an_existing_run_is_not_overwritten(make_config: Make, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ Heavy libraries are imported inside the commands, so that `--help` answers at on
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -73,8 +74,18 @@ def main() -> None:
         _stop("Interrupted.", 130)
     except BrokenPipeError:
         # The reader of a pipe went away (`headcount ... | head`): nothing is wrong.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _forget_output()
+        _stop(f"No space left on the disk ({error}). Free some and run the same command again.", 2)
+
+
+def _forget_output() -> None:
+    """Standard output takes no more: what is still to be flushed at the end must not fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(message: str, code: int) -> None:

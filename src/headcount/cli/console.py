@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,12 +19,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-# Progress and remarks go to standard error, results to standard output.
-remarks = Console(stderr=True, highlight=False)
-results = Console(highlight=False)
+# Progress and remarks go to standard error, results to standard output. Text is shown as it is:
+# square brackets in a path or a sentence are no markup.
+remarks = Console(stderr=True, highlight=False, markup=False)
+results = Console(highlight=False, markup=False)
 
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress, only the result.")
+
+
+def speaks() -> bool:
+    """Whether this process prints: under torchrun one speaks for all."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def print_json(value: Any) -> None:

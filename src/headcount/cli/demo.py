@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,8 @@ import typer
 from headcount.cli.console import JSON, QUIET, print_json, remarks, results
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from headcount.study.runner import Runner
 
 
@@ -32,7 +35,8 @@ def demo(
     from headcount.study.demo import demo_study, run_demo, tell
 
     study = demo_study(corpus, train, minutes)
-    found, seconds = run_demo(study, out, lambda runner: _watch(runner, quiet))
+    with _display(quiet) as live:
+        found, seconds = run_demo(study, out, lambda runner: _watch(runner, live, quiet))
     lines = tell(found)
     if json:
         print_json({"study": str(out), "seconds": seconds, "story": lines})
@@ -42,16 +46,25 @@ def demo(
     results.print(f"{seconds:.0f} seconds. Open {out / 'report.html'} in a browser.")
 
 
-def _watch(runner: Runner, quiet: bool) -> Callable[[], None]:
-    """What is called while stages run: a line when a stage begins, what it does on a terminal."""
+@contextmanager
+def _display(quiet: bool) -> Iterator[Live]:
+    """What is drawn on while stages run, on a terminal; gone also when a stage has failed."""
     from rich.live import Live
 
+    live = Live(console=remarks, refresh_per_second=2, transient=True)
+    try:
+        if not quiet and remarks.is_terminal:
+            live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+def _watch(runner: Runner, live: Live, quiet: bool) -> Callable[[], None]:
+    """What is called while stages run: a line when a stage is done, what runs on a terminal."""
     from headcount.study.display import live_view
 
     seen: set[str] = set()
-    live = Live(console=remarks, refresh_per_second=2, transient=True)
-    if not quiet and remarks.is_terminal:
-        live.start()
 
     def draw() -> None:
         for name in sorted(runner.finished - seen):
@@ -59,7 +72,5 @@ def _watch(runner: Runner, quiet: bool) -> Callable[[], None]:
             if not quiet:
                 remarks.print(f"{name}: done.")
         live.update(live_view(runner))
-        if len(runner.finished) == len(runner.chosen):
-            live.stop()
 
     return draw

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, speaks
 
 
 def train(
@@ -34,16 +35,20 @@ def train(
 
     config = load_recipe(recipe, set_)
     heads = load_heads(heads_from, config.model) if heads_from else None
+    reporter = StageReporter(quiet or not speaks())
     with (
-        live_display(config.training, remarks, quiet) as show,
-        tensorboard_observer(out, tensorboard) as board,
+        closing(reporter),
+        live_display(config.training, remarks, reporter.quiet) as show,
+        tensorboard_observer(out, tensorboard and speaks()) as board,
     ):
 
         def observe(line: dict[str, object]) -> None:
             show(line)
             board(line)
 
-        run, progress = train_model(config, out, resume, heads, StageReporter(quiet), observe)
+        run, progress = train_model(config, out, resume, heads, reporter, observe)
+    if not speaks():
+        return
     if progress.stopped == "interrupted":
         remarks.print(f"Stopped at update {progress.update}. Go on with --resume.")
     if json:

@@ -41,16 +41,24 @@ def save_checkpoint(
     extra: dict[str, Tensor],
     state: dict[str, Any],
     keep: int,
+    every: int = 1,
 ) -> Path:
-    """Write the checkpoint of an update and drop the oldest beyond `keep`."""
+    """Write the checkpoint of an update and drop the oldest beyond `keep`.
+
+    One between two multiples of `every`, where training was interrupted, is dropped as soon as
+    there is a newer one: what is averaged at the end must not depend on interruptions.
+    """
     path = run / FOLDER / f"{update:08d}"
-    if not path.exists():
+    if not (path / STATE).is_file():
+        shutil.rmtree(path, ignore_errors=True)  # what a kill left of a deletion
         with atomic_folder(path) as partial:
             save_weights(model, partial / WEIGHTS)
             save_tensors(_flatten(optimiser), partial / OPTIMISER)
             save_tensors(extra, partial / OBJECTIVE)
             write_json(partial / STATE, {"update": update, **state})
-    for old in list_checkpoints(run)[:-keep]:
+    *older, newest = list_checkpoints(run)
+    regular = [old for old in older if int(old.name) % every == 0]
+    for old in {*older} - {*[*regular, newest][-keep:]}:
         shutil.rmtree(old, ignore_errors=True)
     return path
 

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TypeVar
 
 import torch
@@ -17,6 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 T = TypeVar("T")
+
+# How long a process waits for the others. NCCL's own ten minutes are less than the leader may need
+# to fetch and encode millions of sentences.
+PATIENCE = timedelta(hours=4)
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,9 @@ def connect(given: Workers | None = None) -> Iterator[Workers]:
         torch.cuda.set_device(device)
     joined = dist.is_initialized()
     if not joined:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        # Gloo also beside NCCL: counts of analyses are in main memory.
+        backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=PATIENCE)
     try:
         yield Workers(dist.get_rank(), dist.get_world_size(), device)
     finally:

@@ -33,6 +33,7 @@ from headcount.training.checkpoints import (
     save_checkpoint,
 )
 from headcount.training.distribution import Workers
+from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import MetricsLog
 from headcount.training.objective import Objective
 
@@ -62,15 +63,18 @@ class Progress:
 
 @dataclass
 class _Window:
-    """Sums since the last logged line, on the device: reading them would stall a GPU."""
+    """Sums since the last logged line, on the device: reading them would stall a GPU.
+
+    `began` is the training time at that line: evaluating and saving do not count as slow training.
+    """
 
     smoothed: Tensor
     nll: Tensor
+    began: float
     target_tokens: int = 0
     source_tokens: int = 0
     real: np.ndarray = field(default_factory=lambda: np.zeros(2))  # source and target positions
     padded: np.ndarray = field(default_factory=lambda: np.zeros(2))  # the same, padding included
-    began: float = field(default_factory=time.perf_counter)
 
 
 class Trainer:
@@ -92,7 +96,7 @@ class Trainer:
         self.model, self.config, self.shards, self.ids = model, config, shards, ids
         self.objective, self.groups = objective, groups
         self.folder, self.evaluate, self.workers = folder, evaluate, workers
-        self.log = MetricsLog(folder / "metrics.jsonl", enabled=workers.leader)
+        self.log = MetricsLog(folder / METRICS, enabled=workers.leader)
         self.observe = observe
         self.progress = Progress()
         self.optimiser = torch.optim.Adam(
@@ -107,6 +111,7 @@ class Trainer:
     def resume(self) -> bool:
         """Go back to the newest checkpoint; false where there is none."""
         found = list_checkpoints(self.folder)
+        self._check_agreement(int(found[-1].name) if found else 0)
         if not found:
             return False
         state, extra = load_checkpoint(found[-1], self.model, self.optimiser)
@@ -164,8 +169,19 @@ class Trainer:
                 self.objective.state(),
                 vars(self.progress),
                 self.config.keep_checkpoints,
+                self.config.save_every,
             )
         self.workers.wait()
+
+    def _check_agreement(self, newest: int) -> None:
+        """Workers that resumed from different updates would train different models as one."""
+        mine = torch.tensor([newest, newest**2], dtype=torch.float64, device=self.workers.device)
+        total, squares = self.workers.sum(mine).tolist()
+        if squares * self.workers.world != total**2:
+            raise UserError(
+                f"Not all processes find the same newest checkpoint in {self.folder}.",
+                "All machines must see the same --out: put it on a file system that they share.",
+            )
 
     def _updates(self) -> Iterator[Update]:
         return updates(
@@ -218,13 +234,13 @@ class Trainer:
 
     def _window(self) -> _Window:
         zeros = torch.zeros(2, dtype=torch.float64, device=self.workers.device)
-        return _Window(zeros[0].clone(), zeros[1].clone())
+        return _Window(zeros[0].clone(), zeros[1].clone(), self.progress.seconds)
 
     def _report(self, window: _Window) -> _Window:
         sums = self.workers.sum(torch.stack([window.smoothed, window.nll])).tolist()
         if not np.isfinite(sums[0]):
             self._diverged()
-        seconds = time.perf_counter() - window.began
+        seconds = max(self.progress.seconds - window.began, 1e-9)
         waste = 1 - window.real / np.maximum(window.padded, 1)
         line: Metrics = {
             "kind": "train",
@@ -240,21 +256,24 @@ class Trainer:
             "seconds": self.progress.seconds,
             **self.objective.metrics(),
         }
-        self._tell(line)
+        self.tell(line)
         return self._window()
 
     def _evaluate(self) -> None:
         self.model.eval()
         line = {"kind": "dev", "update": self.progress.update, **self.evaluate()}
         self.model.train()
+        if not np.isfinite(line["dev_loss"]):
+            self._diverged()
         if line["dev_loss"] < self.progress.best_loss:
             self.progress.best_loss = line["dev_loss"]
             self.progress.evaluations_since_best = 0
         else:
             self.progress.evaluations_since_best += 1
-        self._tell({**line, "seconds": self.progress.seconds})
+        self.tell({**line, "seconds": self.progress.seconds})
 
-    def _tell(self, line: Metrics) -> None:
+    def tell(self, line: Metrics) -> None:
+        """Log a line and show it; one worker does so for all."""
         self.log.write(line)
         if self.workers.leader:
             self.observe(line)

@@ -8,6 +8,8 @@ from typing import Any
 
 from headcount.files import disk_errors, write_text
 
+FILE = "metrics.jsonl"
+
 
 class MetricsLog:
     """Appends lines; after a kill it is cut back to the checkpoint that training resumes from."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,9 +69,15 @@ def prepare_training(
             progress=lambda done, total: report(f"Encoding {split}", done, total),
         )
 
+    held_out = shards("dev")  # before its text is paired: it says where sides are unequal
+    if not len(held_out):
+        raise UserError(
+            f"{corpus.path('dev', 'source')} has no pair of 1 to {data.max_length} tokens a side.",
+            "Give held-out pairs, or raise data.max_length.",
+        )
     scored = spread(list(corpus.pairs("dev")), training.bleu_sentences)
     sources, references = [pair[0] for pair in scored], [pair[1] for pair in scored]
-    dev = HeldOut(shards("dev"), training.dev_sentences, sources, references)
+    dev = HeldOut(held_out, training.dev_sentences, sources, references)
     return Prepared(corpus, source, target, shards("train"), dev)
 
 
@@ -121,11 +127,7 @@ def _tokenizers(
         if not (folder / key).is_dir():
             report("Learning BPE", number, len(sides))
             with atomic_folder(folder / key) as partial:
-                Tokenizer.train(_lines(path), size).save(partial / "tokenizer.json")
+                Tokenizer.train(read_lines(path), size).save(partial / "tokenizer.json")
         found.append(Tokenizer.load(folder / key / "tokenizer.json"))
     report("Learning BPE", len(sides), len(sides))
     return found[0], found[1]
-
-
-def _lines(path: Path) -> Iterator[str]:
-    return read_lines(path)

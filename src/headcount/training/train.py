@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,11 @@ from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
 from headcount.run import CONFIG, HEADS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
+from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.distribution import Workers, connect
 from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
 from headcount.training.loop import ParameterGroup, Progress, Trainer
+from headcount.training.metrics import FILE as METRICS
 from headcount.training.objective import Objective
 from headcount.training.preparation import Prepared, Report, prepare_together
 from headcount.training.schedule import inverse_square_root
@@ -48,17 +50,14 @@ def train(
         run = _new_run(config, out, prepared, heads, workers)
         trainer = make_trainer(run, prepared, workers, observe)
         if not (resume and trainer.resume()) and workers.leader:
-            shutil.rmtree(out / "checkpoints", ignore_errors=True)
-            (out / "metrics.jsonl").unlink(missing_ok=True)
+            (out / METRICS).unlink(missing_ok=True)  # of a call that came to no checkpoint
         if workers.leader:
             run.save()
         progress = trainer.run()
         if progress.stopped != "interrupted":
             trainer.average()
             run.model.eval()
-            final = trainer.evaluate()
-            observe({"kind": "final", "update": progress.update, **final})
-            trainer.log.write({"kind": "final", "update": progress.update, **final})
+            trainer.tell({"kind": "final", "update": progress.update, **trainer.evaluate()})
         if workers.leader:
             save_weights(run.model, out / "model.safetensors")
         workers.wait()
@@ -80,7 +79,7 @@ def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observ
 
     def evaluate() -> dict[str, Any]:
         line = evaluate_run(run, prepared.dev, workers)
-        if workers.leader:
+        if workers.leader and math.isfinite(line["dev_loss"]):
             save_weights(model, run.folder / "model.safetensors")
         return line
 
@@ -115,6 +114,12 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
     if out.exists() and not out.is_dir():
         raise UserError(f"{out} is a file.", "Choose another --out.")
     if not (out / CONFIG).exists():
+        for name in (CHECKPOINTS, METRICS):
+            if (out / name).exists():
+                raise UserError(
+                    f"{out} is not a run folder, but holds {name} of something else.",
+                    "Choose another --out.",
+                )
         return
     if not resume:
         raise UserError(

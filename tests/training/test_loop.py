@@ -1,0 +1,44 @@
+"""What the loop refuses to go on with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from headcount.config import Config
+from headcount.errors import UserError
+from headcount.training.distribution import Workers
+from headcount.training.preparation import prepare_training
+from headcount.training.train import make_trainer, train
+
+
+@dataclass(frozen=True)
+class PeerAt(Workers):
+    """One of two workers; the other one resumes from `peer`."""
+
+    world: int = 2
+    peer: int = 0
+
+    def sum(self, tensor: Tensor) -> Tensor:
+        return tensor + torch.tensor([self.peer, self.peer**2]).to(tensor)
+
+
+@pytest.mark.parametrize(("peer", "agree"), [(12, True), (8, False), (0, False), (16, False)])
+def test_workers_must_resume_from_the_same_checkpoint(
+    make_config: Callable[..., Config], tmp_path: Path, peer: int, agree: bool
+) -> None:
+    config = make_config(updates=12, evaluate_every=50)
+    run, _ = train(config, tmp_path / "run")
+    prepared = prepare_training(config.data, config.training, lambda stage, done, total: None)
+    trainer = make_trainer(run, prepared, PeerAt(peer=peer), lambda line: None)
+    if agree:
+        assert trainer.resume()
+        assert trainer.progress.update == 12
+    else:
+        with pytest.raises(UserError, match="same newest checkpoint"):
+            trainer.resume()
