@@ -10,7 +10,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,23 @@ def _alive(process: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let one process in and the others wait; `path` is an empty file that stays.
+
+    Where the system or the file system has no locks, nobody waits.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = path.open("a")
+    with handle:
+        with suppress(ImportError, OSError):  # Windows, and some network file systems
+            import fcntl
+
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield  # closing the file lets the next one in
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
-from headcount.files import atomic_folder, read_lines
+from headcount.files import atomic_folder, one_at_a_time, read_lines
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
 
@@ -43,7 +45,8 @@ def find_corpus(config: DataConfig, report: Report) -> Corpus:
     if pair not in name:
         name = f"{name}-{pair}"
     folder = cache_folder() / "corpora" / name
-    return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=report)
+    with one_at_a_time(folder.with_name(f".{name}.lock")):
+        return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=report)
 
 
 def prepare_training(
@@ -52,9 +55,22 @@ def prepare_training(
     """All that training reads, made once and kept beside the corpus.
 
     `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on).
+    Trainings that begin at the same time on the same corpus wait for the first one to make it.
     """
     corpus = find_corpus(data, report)
     folder = _writable(corpus)
+    with one_at_a_time(folder / ".lock"):
+        return _prepare(corpus, folder, data, training, report, tokenizers)
+
+
+def _prepare(
+    corpus: Corpus,
+    folder: Path,
+    data: DataConfig,
+    training: TrainingConfig,
+    report: Report,
+    tokenizers: Path | None,
+) -> Prepared:
     source, target = _tokenizers(corpus, data, folder, report, tokenizers)
     key = hashlib.sha256((source.fingerprint() + target.fingerprint()).encode()).hexdigest()[:16]
 
@@ -100,14 +116,12 @@ def prepare_together(
 def _writable(corpus: Corpus) -> Path:
     """Where prepared data is kept: beside the corpus, or in the cache where that is read-only."""
     beside = corpus.folder / "prepared"
-    try:
+    with suppress(OSError):
         beside.mkdir(exist_ok=True)
+    if os.access(beside, os.W_OK):
         return beside
-    except OSError:
-        name = hashlib.sha256(str(corpus.folder.resolve()).encode()).hexdigest()[:16]
-        cached = cache_folder() / "prepared" / name
-        cached.mkdir(parents=True, exist_ok=True)
-        return cached
+    name = hashlib.sha256(str(corpus.folder.resolve()).encode()).hexdigest()[:16]
+    return cache_folder() / "prepared" / name
 
 
 def _tokenizers(
