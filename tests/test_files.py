@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import platform
 import subprocess
 from pathlib import Path
 
@@ -148,13 +149,17 @@ def test_json(tmp_path: Path) -> None:
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     gone = subprocess.Popen(["true"])
     gone.wait()
-    stale = tmp_path / f".run.{gone.pid}.partial"
+    here = platform.node().replace(".", "-")
+    stale = tmp_path / f".run.{here}.{gone.pid}.partial"
     stale.mkdir()
     (stale / "half").write_text("x")
-    living = tmp_path / f".run.{os.getppid()}.partial"
+    living = tmp_path / f".run.{here}.{os.getppid()}.partial"
+    elsewhere = tmp_path / f".run.other.{gone.pid}.partial"
+    elsewhere.mkdir()
     living.mkdir()
     with atomic_folder(tmp_path / "run") as partial:
         (partial / "whole").write_text("y")
     assert not stale.exists()
     assert living.exists()
+    assert elsewhere.exists()
     assert (tmp_path / "run" / "whole").read_text() == "y"

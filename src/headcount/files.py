@@ -7,6 +7,7 @@ import glob
 import gzip
 import json
 import os
+import platform
 import shutil
 import zlib
 from collections.abc import Iterable, Iterator
@@ -30,8 +31,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         with disk_errors(path):
             yield partial
-            with open(partial, "rb") as written:
-                os.fsync(written.fileno())
+            _flush(partial)
             os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
@@ -48,6 +48,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     try:
         with disk_errors(path):
             yield partial
+            for inside in partial.rglob("*"):
+                if inside.is_file():
+                    _flush(inside)
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
             os.replace(partial, path)
@@ -57,11 +60,18 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 def _partial(path: Path) -> Path:
     """Where `path` is written until it is whole; what killed processes left there is removed."""
-    for left in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+    here = platform.node().replace(".", "-")  # other machines may share this file system
+    for left in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(here)}.*.partial"):
         owner = left.name.split(".")[-2]
         if owner == str(os.getpid()) or (owner.isdigit() and not _alive(int(owner))):
             shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+    return path.with_name(f".{path.name}.{here}.{os.getpid()}.partial")
+
+
+def _flush(path: Path) -> None:
+    """Wait until a file's content is on the disk."""
+    with open(path, "rb") as written:
+        os.fsync(written.fileno())
 
 
 def _alive(process: int) -> bool:

@@ -48,8 +48,14 @@ class Corpus:
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """The sentence pairs of a split, in order."""
-        sides = (read_lines(self.path(split, side)) for side in ("source", "target"))
-        return zip(*sides, strict=True)
+        paths = [self.path(split, side) for side in ("source", "target")]
+        try:
+            yield from zip(*map(read_lines, paths), strict=True)
+        except ValueError as error:
+            raise UserError(
+                f"{paths[0]} and {paths[1]} have different numbers of lines.",
+                "Line N of one file must translate line N of the other.",
+            ) from error
 
 
 def load_corpus(folder: Path, pair: str | None = None, check: bool = True) -> Corpus:

@@ -13,12 +13,19 @@ from pathlib import Path
 
 from headcount.errors import UserError
 from headcount.heads import Head
+from headcount.run import load_run
 from headcount.study.plan import make_plan
 from headcount.study.publish import write_manifest
 from headcount.study.recipe import StudyConfig, load_study
 from headcount.study.results import FULL, PRUNED, StudyModel, StudyResults, load_results
 from headcount.study.runner import Runner
 from headcount.study.stages import Book
+from headcount.translation import translate_lines
+
+SENTENCES = (
+    "The old woman reads a book in the garden.",
+    "We don't know where your brother lives.",
+)
 
 
 def shipped_model() -> Path:
@@ -60,10 +67,20 @@ def tell(results: StudyResults) -> list[str]:
     full = next(model for model in results.models if model.kind == FULL)
     pruned = next(model for model in results.models if model.kind == PRUNED)
     return [
+        *_translations(full, pruned),
         *_who_matters(full),
         *_what_they_do(full),
         *_what_went(full, pruned),
         *_how_fast(results),
+    ]
+
+
+def _translations(full: StudyModel, pruned: StudyModel) -> list[str]:
+    """Sentences of our own, in French by both models."""
+    both = [translate_lines(load_run(model.folder), SENTENCES) for model in (full, pruned)]
+    return [
+        f"{english}  full: {before}  pruned: {after}"
+        for english, before, after in zip(SENTENCES, *both, strict=True)
     ]
 
 
