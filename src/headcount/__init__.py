@@ -14,6 +14,7 @@ _VERBS = {
     "prune": "headcount.pruning.prune",
     "prune_sweep": "headcount.pruning.sweep",
     "rank": "headcount.ranking.rank",
+    "report": "headcount.study.report",
     "load_run": "headcount.run",
     "score": "headcount.scoring",
     "train": "headcount.training.train",

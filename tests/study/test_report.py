@@ -14,6 +14,7 @@ import pytest
 from planted import HOSTILE, PlantedModel, plant, plant_explorer
 from typer.testing import CliRunner
 
+import headcount
 from headcount.cli import app
 from headcount.errors import UserError
 from headcount.study.report import page, write_report
@@ -185,5 +186,5 @@ def test_sentences_of_the_studys_own_test_set(tmp_path, run_folder):
     corpus = study / "corpora" / "en-fr"
     corpus.mkdir(parents=True)
     (corpus / "test.en").write_text("The big cat sees the dog .\nA dog and a cat see it .\n")
-    assert write_report(study, sentences=1).sentences == 1
+    assert headcount.report(study, sentences=1).sentences == 1  # the verb as a function
     assert "The big cat sees the dog" in (study / "report.html").read_text()

@@ -19,7 +19,7 @@ Select = pytest.importorskip("selenium.webdriver.support.ui").Select
 Wait = pytest.importorskip("selenium.webdriver.support.ui").WebDriverWait
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-SECONDS = 30
+SECONDS = 90
 FULL, PRUNED = "en-ru-subs-full", "en-ru-subs-enc-10"
 
 

@@ -43,8 +43,7 @@ class Function:
             return "rare"
         if self.kind in (POSITIONAL, DIAGONAL):
             return self.name.replace("-", "−")
-        ends = self.name.split(" ", 1)[-1].split(" → ")
-        return "→".join(_SHORT.get(end, end) for end in ends)
+        return short_arrow(self.name.split(" ", 1)[-1])
 
     @property
     def relation(self) -> str:
@@ -105,6 +104,11 @@ class RolesFound:
     def functions(self, head: Head) -> tuple[Function, ...]:
         """The functions of a head; none where it was not analysed."""
         return self.heads[head].functions if head in self.heads else ()
+
+
+def short_arrow(arrow: str) -> str:
+    """`noun → adj.m.` as `n→adj`."""
+    return "→".join(_SHORT.get(end, end) for end in arrow.split(" → "))
 
 
 def direction_of(name: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headcount.heads import SITES
 from headcount.study.cases import Case, retained
 from headcount.study.claims.amounts import count, loss_with, mean
-from headcount.study.claims.verdict import Claim, Finding, decide, untestable
+from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
 from headcount.study.results import StudyModel
 
 HALF_OF_ALL = (0.5, 0.3, 0.55)
@@ -52,7 +52,7 @@ def encoder_goes_first(case: Case) -> Finding:
         site: mean([_share(case, m, site, range(len(m.heads.layers[site]))) for m in models])
         for site in SITES
     }
-    listed = ", ".join(f"{site} {shares[site]:.0%}" for site in SITES)
+    listed = ", ".join(f"{site} {percent(shares[site])}" for site in SITES)
     return decide(
         shares["enc"] < shares["dec"] < shares["cross"],
         f"Share of heads left on average: {listed} ({count(models)}).",
@@ -80,9 +80,10 @@ def decoder_layers_divide_work(case: Case) -> Finding:
     }
     return decide(
         shares["dec_lower"] > shares["dec_upper"] and shares["cross_upper"] > shares["cross_lower"],
-        f"Left on average: self-attention {shares['dec_lower']:.0%} in the lower half and"
-        f" {shares['dec_upper']:.0%} in the upper, attention to the source"
-        f" {shares['cross_lower']:.0%} and {shares['cross_upper']:.0%} ({count(models)}).",
+        f"Left on average: self-attention {percent(shares['dec_lower'])} in the lower half and"
+        f" {percent(shares['dec_upper'])} in the upper, attention to the source"
+        f" {percent(shares['cross_lower'])} and {percent(shares['cross_upper'])}"
+        f" ({count(models)}).",
         models=len(models),
         **shares,
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from headcount.heads import Head
 from headcount.study.cases import Case, functions_of, is_specialised, retained
 from headcount.study.claims.amounts import count, loss_with, mean, nearest
-from headcount.study.claims.verdict import Claim, Finding, decide, untestable
+from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
 from headcount.study.results import StudyModel
 
 FIFTH, TWELFTH = (1 / 5, 0.1, 0.25), (1 / 12, 0.04, 0.1)
@@ -62,8 +62,8 @@ def specialised_heads_last(case: Case) -> Finding:
     kept_special, kept_others = _kept_share(models, special), _kept_share(models, others)
     return decide(
         kept_special > 0 and kept_special >= SURVIVAL_RATIO * kept_others,
-        f"{kept_special:.0%} of heads with a function stay, {kept_others:.0%} of the others"
-        f" ({count(models)}).",
+        f"{percent(kept_special)} of heads with a function stay, {percent(kept_others)} of the"
+        f" others ({count(models)}).",
         specialised_heads=len(special),
         other_heads=len(others),
         kept_specialised=kept_special,

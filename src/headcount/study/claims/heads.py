@@ -12,7 +12,7 @@ from headcount.ranking.agreement import comparisons, spearman
 from headcount.roles.criteria import POSITIONAL, RARE
 from headcount.roles.relations import PAPER_RELATIONS
 from headcount.study.cases import Case
-from headcount.study.claims.verdict import Claim, Finding, decide, untestable
+from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
 from headcount.study.results import StudyModel
 from headcount.study.role_results import RelationLine
 
@@ -44,8 +44,8 @@ def few_heads_carry_relevance(case: Case) -> Finding:
     enough = sum(share >= RELEVANCE_OF_TOP for share in shares.values())
     return decide(
         enough == len(shares),
-        f"The top quarter of heads has {_percent(shares[lowest])} to"
-        f" {_percent(max(shares.values()))} of a layer's relevance; at least half in {enough} of"
+        f"The top quarter of heads has {percent(shares[lowest])} to"
+        f" {percent(max(shares.values()))} of a layer's relevance; at least half in {enough} of"
         f" {len(shares)} layers.",
         layers=len(shares),
         layers_above_half=enough,
@@ -121,7 +121,7 @@ def positional_heads_are_relevant(case: Case) -> Finding:
     share = won / pairs
     return decide(
         share >= BETTER_THAN_OTHERS,
-        f"A positional head is more relevant than another head of its layer in {_percent(share)}"
+        f"A positional head is more relevant than another head of its layer in {percent(share)}"
         f" of {pairs} comparisons.",
         positional_heads=len(positional),
         comparisons=pairs,
@@ -150,7 +150,7 @@ def syntactic_heads_beat_baseline(case: Case) -> Finding:
         numbers[f"{relation}_head"] = str(line.best_head)
         numbers[f"{relation}_margin_low"] = line.margin.low
         parts.append(
-            f"{relation} {_percent(line.accuracy.value)} against {_percent(line.baseline.value)}"
+            f"{relation} {percent(line.accuracy.value)} against {percent(line.baseline.value)}"
         )
     return decide(
         all(_above(line) >= MARGIN - 1e-9 for line in best.values()),
@@ -177,9 +177,9 @@ def rare_words_head_leads_first_layer(case: Case) -> Finding:
         return untestable(f"{leader} was not analysed.")
     return decide(
         any(function.kind == RARE for function in found.functions),
-        f"The most relevant head of the first layer, {leader} ({relevance[leader]:.0%} of its"
-        f" relevance), points at one of the two rarest tokens in {_percent(rare[1])} of cases;"
-        f" by chance {_percent(_number(full.roles.rare.get('chance_two_rarest')))}.",
+        f"The most relevant head of the first layer, {leader} ({percent(relevance[leader])} of its"
+        f" relevance), points at one of the two rarest tokens in {percent(rare[1])} of cases;"
+        f" by chance {percent(_number(full.roles.rare.get('chance_two_rarest')))}.",
         head=str(leader),
         relevance=relevance[leader],
         rarest_share=rare[0],
@@ -283,7 +283,3 @@ def _above(line: RelationLine) -> float:
 
 def _number(value: float | int | None) -> float | None:
     return None if value is None else float(value)
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f} %"

@@ -34,6 +34,11 @@ def untestable(reason: str) -> Finding:
     return Finding(UNTESTABLE, reason)
 
 
+def percent(share: float | None) -> str:
+    """A share as people read it."""
+    return "-" if share is None else f"{100 * share:.0f} %"
+
+
 @dataclass(frozen=True)
 class Claim:
     """A finding of the paper as a statement about a study.

@@ -25,7 +25,7 @@ from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell
 
 SHOWN = 3
-LENGTHS = (7, 16)
+LENGTHS = (8, 16)
 LONGEST = 14
 """Characters of a token that are shown."""
 
@@ -88,7 +88,9 @@ def sentence_to_show(data: ModelAttention) -> int:
     fitting = [
         number
         for number, sentence in enumerate(data.sentences)
-        if low <= len(sentence.tokens) <= high and max(map(len, sentence.tokens)) <= LONGEST
+        if low <= len(sentence.tokens) <= high
+        and max(map(len, sentence.tokens)) <= LONGEST
+        and "<unk>" not in sentence.tokens
     ]
     for number in fitting:
         counts = sorted(data.sentences[number].counts or ())

@@ -20,7 +20,7 @@ from headcount.study.figures.drawing import (
     style,
 )
 from headcount.study.results import StudyResults
-from headcount.study.role_results import RelationLine
+from headcount.study.role_results import RelationLine, short_arrow
 from headcount.study.tables import Cell
 
 REACH = 6
@@ -168,8 +168,8 @@ def _scores(
                     100 * line.baseline.value, x - half, x + half, color="black", lw=1.6,
                     label="baseline" if place == 0 and number == 0 else "_",
                 )  # fmt: skip
-    names = [f"{relation}\n{arrow.replace(' ', '')}" for relation, arrow in keys]
-    axes.set_xticks(range(len(keys)), names, fontsize=5.8 if len(lines) == 1 else 6.5)
+    names = [f"{relation}\n{short_arrow(arrow)}" for relation, arrow in keys]
+    axes.set_xticks(range(len(keys)), names, fontsize=5.3 if len(lines) == 1 else 6.5)
     axes.set_ylabel("accuracy, %")
     axes.set_ylim(0, 100)
     open_frame(axes)

@@ -108,10 +108,14 @@ def _lines(axes: Axes, case: Case, counters: Mapping[str, Counter]) -> None:
     for number, (name, count) in enumerate(counters.items()):
         scale = 100 / max(1, totals[name]) if relative else 1
         colour, marker = series_style(number)
-        axes.plot(x, [scale * count(m) for m in models], color=colour, marker=marker, label=name)
+        # Smaller and smaller markers, so that equal counts do not hide each other.
+        axes.plot(
+            x, [scale * count(m) for m in models], color=colour, marker=marker, label=name,
+            ms=max(3.0, 6.5 - 1.5 * number),
+        )  # fmt: skip
     axes.set_xlabel("heads left in the model")
     axes.set_ylabel("active heads, %" if relative else "active heads")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.06 * (100 if relative else max(totals.values(), default=1)))
     axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
     axes.set_xlim(left=0)
     open_frame(axes)

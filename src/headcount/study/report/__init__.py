@@ -2,4 +2,6 @@
 
 from headcount.study.report.write import Written, write_report
 
-__all__ = ["Written", "write_report"]
+report = write_report  # the verb's name, for `headcount.report`
+
+__all__ = ["Written", "report", "write_report"]

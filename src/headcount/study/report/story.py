@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headcount.heads import SITE_NAMES, SITES
 from headcount.study.cases import Case, cases_of, functions_of, retained
-from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Verdict
+from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Verdict, percent
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.role_results import FUNCTIONS
 
@@ -69,7 +69,7 @@ def _relevance_line(model: StudyModel) -> str | None:
     what = f"function: {functions}" if functions else "no function that we can name"
     return (
         f"The head that stands out most in its layer is {best} ({what}), with"
-        f" {relevance[best]:.0%} of the layer's relevance."
+        f" {percent(relevance[best])} of the layer's relevance."
     )
 
 
