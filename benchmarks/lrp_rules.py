@@ -104,7 +104,7 @@ def compare(run: Run, sentences: Sentences, extra: bool) -> list[dict[str, objec
         row["lost"] = f"{sum(r.rest for r in found.audit):.3f}"
         row["unusable steps"] = f"{max(found.unusable.values())}/{found.steps}"
         rows.append(row)
-        print("  done:", options, flush=True)
+        print("  ", row, flush=True)
     for other in ("ablation", "gradient", "confidence"):
         halves = {}
         for site in SITES:

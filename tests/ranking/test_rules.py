@@ -40,7 +40,7 @@ def test_a_linear_map(shape, seed, bias, rectified):
     y = nn.functional.linear(x, map_.weight, map_.bias)
     at = Window(batch, 0, 2)
     for options, rule in rules(bias):
-        found, taken_found = rule.linear(x, y, map_)(relevance, at)
+        found, taken_found = rule.linear(x, y, map_)(relevance.clone(), at)
         taken = 0.0
         for b, position, s in torch.cartesian_prod(*map(torch.arange, (batch, 2, starts))):
             network = Network(options)
@@ -71,7 +71,7 @@ def test_a_layer_norm_with_its_scale_held_fixed(width, seed, bias):
         x = random(1, 1, width, seed=seed + 2)
         relevance = random(1, 1, 1, width, seed=seed + 3)
         for options, rule in rules(bias):
-            found, _ = rule.norm(x, norm(x), norm)(relevance, Window(1, 0, 1))
+            found, _ = rule.norm(x, norm(x), norm)(relevance.clone(), Window(1, 0, 1))
             network = Network(options)
             inputs = [network.leaf(v) for v in x[0, 0].tolist()]
             outputs = network.norm(inputs, norm.weight.tolist(), norm.bias.tolist(), norm.eps)
@@ -96,7 +96,7 @@ def test_ratio_is_gradient_times_input_on_a_linear_network_without_biases():
         telescoped = isinstance(rule, Telescoped)
         # Relevance starts as the output itself: the message of `Telescoped` is then 1.
         message = torch.ones_like(layers[-1]) if telescoped else layers[-1]
-        message = message[:, :, None].detach()
+        message = message[:, :, None].detach().clone()
         for map_, below, above in zip(maps[::-1], layers[-2::-1], layers[::-1], strict=False):
             flow = rule.linear(below.detach(), above.detach(), map_)
             message, _ = flow(message, Window(2, 0, 3))

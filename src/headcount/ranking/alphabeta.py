@@ -51,7 +51,7 @@ class AlphaBeta(Rule):
 
         def flow(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             by_plain = message * at(plain)
-            by_size = by_plain if only_up else message * at(magnitude)
+            by_size = by_plain if only_up else message.mul_(at(magnitude))
             result = (by_plain @ map_.weight).mul_(at(x))
             result.addcmul_(by_size @ map_.magnitude, at(size))
             if self.bias_shares:
@@ -64,7 +64,7 @@ class AlphaBeta(Rule):
         """Inputs that are not negative, and negative contributions that get nothing."""
 
         def flow(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
-            shared = message * at(by_up)
+            shared = message.mul_(at(by_up))
             taken = None if self.bias_shares else (shared @ map_.bias.clamp(min=0)).sum()
             return (shared @ map_.positive).mul_(at(x)), taken
 
@@ -89,10 +89,10 @@ class AlphaBeta(Rule):
 
         def flow(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             taken = None if self.bias_shares else (message.sum(2, True) * at(by_bias)).sum()
-            result = message * at(itself)
-            result.addcmul_((message * at(from_up)).sum(-1, keepdim=True), at(up))
-            result.addcmul_((message * at(from_down)).sum(-1, keepdim=True), at(down))
-            return result, taken
+            to_up = (message * at(from_up)).sum(-1, keepdim=True)
+            to_down = (message * at(from_down)).sum(-1, keepdim=True)
+            result = message.mul_(at(itself))
+            return result.addcmul_(to_up, at(up)).addcmul_(to_down, at(down)), taken
 
         return flow
 
@@ -103,7 +103,7 @@ class AlphaBeta(Rule):
         def flow(message: Tensor, at: Window, keys: int) -> Tensor:
             below = Window(at.rows, 0, keys)
             result = to_keys(message * at.heads(by_up), weights, at, keys).mul_(below.heads(up))
-            negative = to_keys(message * at.heads(by_down), weights, at, keys)
+            negative = to_keys(message.mul_(at.heads(by_down)), weights, at, keys)
             return result.addcmul_(negative, below.heads(down))
 
         return flow

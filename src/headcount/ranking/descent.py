@@ -43,7 +43,7 @@ class Descent:
 
         Not through the encoder where `source` is false.
         """
-        message = self.window(starts)  # [rows, starts, 1, width]
+        message = self.window(starts).clone()  # [rows, starts, 1, width]
         config = self.flows.model.config
         message = self._arrive("dec_out", "dec_out", 0, message)
         message = self._through(self.flows.norm("dec_out", 0), message)

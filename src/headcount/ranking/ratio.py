@@ -27,7 +27,7 @@ class Ratio(Rule):
         inverse = self.inverse(y - map_.bias if self.bias_shares else y)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
-            shared = message * at(inverse)
+            shared = message.mul_(at(inverse))
             return (shared @ map_.weight).mul_(at(x)), self._taken(shared, map_.bias)
 
         return down
@@ -37,7 +37,7 @@ class Ratio(Rule):
         gain = norm.weight * inverse_scale(x, norm)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
-            shared = message * at(inverse)
+            shared = message.mul_(at(inverse))
             taken = self._taken(shared, norm.bias)
             shared.mul_(at(gain))
             return shared.sub_(shared.mean(-1, keepdim=True)).mul_(at(x)), taken
@@ -48,7 +48,7 @@ class Ratio(Rule):
         inverse = self.inverse(outputs)
 
         def down(message: Tensor, at: Window, keys: int) -> Tensor:
-            shared = to_keys(message * at.heads(inverse), weights, at, keys)
+            shared = to_keys(message.mul_(at.heads(inverse)), weights, at, keys)
             return shared.mul_(Window(at.rows, 0, keys).heads(values))
 
         return down
@@ -94,6 +94,7 @@ class Telescoped(Rule):
         return lambda message, at, keys: to_keys(message, weights, at, keys)
 
     def add(self, x: Tensor, f: Tensor) -> SumFlow:
+        # One tensor for both sides: `linear` and `norm` leave what they are given as it is.
         return lambda message, at: (message, message)
 
     def gate(self, message: Tensor, gate: Tensor) -> Tensor:
@@ -101,7 +102,6 @@ class Telescoped(Rule):
 
     def activation(self, before: Tensor, after: Tensor) -> Flow:
         factor = torch.where(before == 0, 0.0, after / before)
-        # In place: what arrives here was made by the matrix product above and is needed no more.
         return lambda message, at: (message.mul_(at(factor)), None)
 
     def relevance(self, message: Tensor, activation: Tensor) -> Tensor:
