@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from conftest import Place
 from headcount.data.conllu import Sentence, parse_conllu
 from headcount.data.tokenizer import Tokenizer
 from headcount.roles.sentences import (

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Place
 from headcount.errors import UserError
 from headcount.roles.text import Text, spread
 
