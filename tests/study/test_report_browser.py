@@ -188,7 +188,7 @@ def test_heads_are_sorted_by_any_measure(page, paper_like):
     assert len(shown) == 48
 
 
-def test_heads_are_filtered_by_role(page):
+def test_heads_are_filtered_by_role_and_layer(page):
     choose(page, "role", "rare words")
     wait(page, lambda d: gallery(d) == ["enc.0.5"])
     choose(page, "role", "positional")
@@ -198,6 +198,9 @@ def test_heads_are_filtered_by_role(page):
     wait(page, lambda d: set(gallery(d)) == positional)
     choose(page, "role", "no role")
     wait(page, lambda d: len(gallery(d)) == 48 - len(FUNCTIONS))
+    choose(page, "layer", "3")
+    wait(page, lambda d: len(gallery(d)) == 7 and {h[4] for h in gallery(d)} == {"3"})
+    choose(page, "layer", "all")
     choose(page, "site", "decoder self-attention")
     choose(page, "role", "rare words")
     wait(page, lambda d: by_id(d, "gallery-empty").is_displayed())
@@ -254,7 +257,17 @@ def test_keyboard(page):
     assert by_id(page, "gates-update").text != before
     slider.send_keys(Keys.END)
     assert by_id(page, "gates-update").text.startswith("400: ")
-    for name in ("model", "other", "sentence", "site", "measure", "role", "apart", "theme"):
+    for name in (
+        "model",
+        "other",
+        "sentence",
+        "site",
+        "layer",
+        "measure",
+        "role",
+        "apart",
+        "theme",
+    ):
         assert by_id(page, name).accessible_name
 
 

@@ -6,7 +6,7 @@
 
   const get = (id) => document.getElementById(id);
   const controls = {};
-  for (const id of ["model", "other", "sentence", "site", "measure", "role", "apart"]) controls[id] = get(id);
+  for (const id of ["model", "other", "sentence", "site", "layer", "measure", "role", "apart"]) controls[id] = get(id);
   const SITES = Object.keys(data.sites);
   const sentences = new Map(); // model number -> its sentences
   const unpacked = new Map(); // "model sentence" -> weights of every head
@@ -98,6 +98,8 @@
     const measures = data.models[model()].measures.map((name) => [name, name]);
     fill(controls.measure, [...measures, ["", "number"]], true);
     const kinds = new Set(Object.values(data.models[model()].roles).flat().map((role) => role.kind));
+    const layers = data.models[model()].layers[controls.site.value].map((_, layer) => [layer, String(layer)]);
+    fill(controls.layer, [["", "all"], ...layers], true);
     const roles = [["", "all heads"], ...[...kinds].sort().map((kind) => [kind, kind]), ["none", "no role"]];
     fill(controls.role, roles, true);
   }
@@ -105,7 +107,9 @@
   /* Heads of the chosen site that have the chosen role, in the chosen order. */
   function chosenHeads() {
     const role = controls.role.value;
+    const layer = controls.layer.value;
     const wanted = headsOf(model(), controls.site.value).filter((head) => {
+      if (layer !== "" && head.split(".")[1] !== layer) return false;
       const roles = rolesOf(model(), head);
       return role === "" || (role === "none" ? !roles.length : roles.some((found) => found.kind === role));
     });
@@ -316,7 +320,7 @@
   });
   get("explorer-controls").addEventListener("submit", (event) => event.preventDefault());
   get("explorer-controls").addEventListener("change", (event) => {
-    if (event.target === controls.model) fillForModel();
+    if (event.target === controls.model || event.target === controls.site) fillForModel();
     show();
   });
   document.addEventListener("headcount:theme", () => { showGallery(); });
