@@ -61,7 +61,9 @@ def columns(seed: int, layout: HeadLayout = FULL) -> dict[str, dict[str, float]]
         if name in confidence and any(kind == "positional" for kind, _, _ in functions):
             confidence[name] = 0.9
     names = list(relevance)
+    accuracy = {name: chance.random() for name in names if name.startswith("enc")}
     return {
+        "nsubj_dependent_to_head": accuracy,
         "lrp": relevance,
         "confidence": confidence,
         "ablation": {name: relevance[name] * 0.02 + chance.gauss(0, 0.001) for name in names},

@@ -115,7 +115,7 @@ def dependency_scores_figure(results: StudyResults) -> Drawing | None:
         "fig4-dependency-scores",
         "Figure 4",
         "Accuracy of the best encoder head for each dependency relation and direction, with 95 %"
-        f" intervals ({domain or cases[0].label}); black lines are the positional baseline.",
+        f" intervals ({domain or cases[0].label}); short lines are the positional baseline.",
         figure,
         [_score_row(case, line) for case in cases for line in lines[case.label].values()],
         alt="Accuracy of the best head by relation and direction, against the baseline, for "

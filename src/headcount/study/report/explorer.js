@@ -74,6 +74,7 @@
     return Math.abs(value) >= 0.01 ? value.toFixed(2) : value.toExponential(0);
   };
 
+  const plainName = (name) => name.replaceAll("_", " ");
   const exact = (value) => (value === null || Number.isInteger(value) ? String(value ?? "") : value.toPrecision(3));
 
   function fill(select, options, keep) {
@@ -95,7 +96,7 @@
   function fillForModel() {
     const list = sentencesOf(model()).map((sentence, number) => [number, sentence.text]);
     fill(controls.sentence, list, true);
-    const measures = data.models[model()].measures.map((name) => [name, name]);
+    const measures = data.models[model()].measures.map((name) => [name, plainName(name)]);
     fill(controls.measure, [...measures, ["", "number"]], true);
     const kinds = new Set(Object.values(data.models[model()].roles).flat().map((role) => role.kind));
     const layers = data.models[model()].layers[controls.site.value].map((_, layer) => [layer, String(layer)]);
@@ -194,7 +195,7 @@
   function measureList(number, head) {
     const { measures } = data.models[number];
     const pairs = measures.map((name) => [name, valueOf(number, head, name)]).filter(([, value]) => value !== null);
-    const rows = pairs.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, exact(value))));
+    const rows = pairs.map(([name, value]) => element("div", {}, element("dt", {}, plainName(name)), element("dd", {}, exact(value))));
     return element("dl", { class: "measures" }, ...rows);
   }
 
@@ -258,7 +259,7 @@
     const { measures } = data.models[model()];
     const names = ["head", "roles", ...measures];
     const headings = names.map((name, column) => {
-      const button = element("button", { type: "button" }, name);
+      const button = element("button", { type: "button" }, plainName(name));
       return element("th", { scope: "col", class: column > 1 ? "number" : null }, button);
     });
     const rows = chosenHeads().map((head, number) => {

@@ -38,10 +38,8 @@ def _case_lines(case: Case) -> list[str]:
 
 
 def _full_line(case: Case) -> str:
-    heads = ", ".join(
-        f"{case.full.heads.count(site)} heads of {SITE_NAMES[site]}" for site in SITES
-    )
-    line = f"{case.label}: the full model has {heads}."
+    counts = [f"{case.full.heads.count(site)} of {SITE_NAMES[site]}" for site in SITES]
+    line = f"The full model has heads: {', '.join(counts)}."
     scores = case.full.scores
     if scores.bleu is None:
         return line
