@@ -21,8 +21,11 @@ from safetensors.torch import load_file
 from headcount.config import Config
 from headcount.errors import UserError
 from headcount.run import load_run
-from headcount.training.checkpoints import average_weights, list_checkpoints
+from headcount.training.checkpoints import list_checkpoints
+from headcount.training.distribution import Workers
+from headcount.training.evaluation import dev_loss
 from headcount.training.metrics import read_metrics
+from headcount.training.preparation import prepare_training
 from headcount.training.train import train
 
 Make = Callable[..., Config]
@@ -166,15 +169,25 @@ def first_moments(run: Path, update: int) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if name.endswith("exp_avg")}
 
 
-def test_checkpoints_are_averaged(make_config: Make, tmp_path: Path) -> None:
-    train(make_config(average_checkpoints=3, keep_checkpoints=3), tmp_path / "run")
+def test_as_many_checkpoints_are_averaged_as_are_best(make_config: Make, tmp_path: Path) -> None:
+    config = make_config(updates=40, save_every=10, average_checkpoints=3, keep_checkpoints=3)
+    run, _ = train(config, tmp_path / "run")
     paths = list_checkpoints(tmp_path / "run")
-    assert [path.name for path in paths] == ["00000004", "00000008", "00000012"]
-    expected = average_weights(paths)
+    assert [path.name for path in paths] == ["00000020", "00000030", "00000040"]
+    prepared = prepare_training(config.data, config.training, lambda *progress: None)
+    losses, means = {}, {}
+    for count in (1, 2, 3):
+        stacks = [load_file(path / "model.safetensors") for path in paths[-count:]]
+        means[count] = {n: torch.stack([s[n] for s in stacks]).mean(0) for n in stacks[0]}
+        with torch.no_grad():
+            for name, parameter in run.model.named_parameters():
+                parameter.copy_(means[count][name])
+        losses[count] = dev_loss(run.model, prepared.dev, run.target_tokenizer, Workers())
+    best = min(losses, key=losses.__getitem__)
     for name, tensor in weights(tmp_path / "run").items():
-        separate = torch.stack([load_file(p / "model.safetensors")[name] for p in paths])
-        torch.testing.assert_close(tensor, separate.mean(0))
-        torch.testing.assert_close(tensor, expected[name])
+        torch.testing.assert_close(tensor, means[best][name])
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["averaged"] == best
+    assert len(set(losses.values())) == 3
 
 
 def test_flat_dev_loss_stops_training(make_config: Make, tmp_path: Path) -> None:

@@ -142,16 +142,25 @@ class Trainer:
         self.save()
         return self.progress
 
-    def average(self) -> bool:
-        """Replace the weights by the mean of the last checkpoints; false where that is off."""
-        paths = list_checkpoints(self.folder)[-self.config.average_checkpoints :]
-        if self.config.average_checkpoints < 2 or len(paths) < 2:
-            return False
-        mean = average_weights(paths)
+    def average(self, dev_loss: Callable[[], float]) -> int:
+        """Replace the weights by the mean of the last checkpoints: as many as are best on dev.
+
+        While a model still learns fast, older checkpoints drag it back, so every number up to
+        `average_checkpoints` is tried. Returns how many it was.
+        """
+        paths = list_checkpoints(self.folder)[-max(1, self.config.average_checkpoints) :]
+        losses = {}
+        for count in range(1, len(paths) + 1):
+            self._take(average_weights(paths[-count:]))
+            losses[count] = dev_loss()
+        best = min(losses, key=losses.__getitem__)
+        self._take(average_weights(paths[-best:]))
+        return best
+
+    def _take(self, weights: dict[str, Tensor]) -> None:
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
-                parameter.copy_(mean[name])
-        return True
+                parameter.copy_(weights[name])
 
     def save(self) -> None:
         """Write a checkpoint, unless the weights have gone bad."""

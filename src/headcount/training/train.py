@@ -55,9 +55,12 @@ def train(
             run.save()
         progress = trainer.run()
         if progress.stopped != "interrupted":
-            trainer.average()
             run.model.eval()
-            trainer.tell({"kind": "final", "update": progress.update, **trainer.evaluate()})
+            averaged = trainer.average(
+                lambda: dev_loss(run.model, prepared.dev, run.target_tokenizer, workers)
+            )
+            line = {"kind": "final", "update": progress.update, "averaged": averaged}
+            trainer.tell({**line, **trainer.evaluate()})
         if workers.leader:
             save_weights(run.model, out / "model.safetensors")
         workers.wait()
