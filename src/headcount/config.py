@@ -115,6 +115,7 @@ class SearchConfig(Section):
     max_ratio: Annotated[float, Field(ge=0)] = 2.0
     max_extra: Count = 10
     min_length: Count = 0
+    early_stop: bool = False
     force_end: bool = False
     forbidden: tuple[Count, ...] = ()
     renormalise: bool = False

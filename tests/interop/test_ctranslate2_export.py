@@ -88,18 +88,14 @@ def test_int8_is_close_and_smaller(make_run: Callable[..., Run], tmp_path: Path)
 def test_beam_search_scores_alike(
     make_run: Callable[..., Run], english: list[str], tmp_path: Path, precision: str
 ) -> None:
-    """On lines of text, with a model that is as sure as trained ones are.
-
-    The engine ends its beam search a little earlier than we do, so that a model without
-    preferences gives other translations.
-    """
-    run = make_run(4, tie="none", width=24)
-    with torch.no_grad():
-        run.model.output_weight.mul_(6.0)
+    """On lines of text, with the engine's default: stop when `beam` hypotheses are finished."""
+    run = ends(make_run(4, tie="none", width=24, output_bias=True))
     folder = tmp_path / "out"
     export(run, "ctranslate2", folder, precision=precision)
     lines = english[:30]
-    search = Search(beam=4, length_penalty=1.0, normalisation="length", max_ratio=0, max_extra=30)
+    search = Search(
+        length_penalty=1.0, normalisation="length", early_stop=True, max_ratio=0, max_extra=30
+    )
     ours = translate_lines(run, lines, search)
     source = Core.from_file(str(folder / "source_tokenizer.json"))
     target = Core.from_file(str(folder / "target_tokenizer.json"))
@@ -113,9 +109,10 @@ def test_beam_search_scores_alike(
     theirs = [target.decoder.decode(result.hypotheses[0]).strip() for result in found]
     assert len(set(ours)) > 3
     if precision == "float32":
-        assert score_lines(theirs, ours).bleu.value > 95
+        same = sum(a == b for a, b in zip(theirs, ours, strict=True))
+        assert same >= len(lines) - 2  # a random model has ties to the last digit
     else:
-        assert score_lines(theirs, ours).bleu.value > 50
+        assert score_lines(theirs, ours).bleu.value > 30
 
 
 def test_imported_and_pruned(marian_run: Run, english: list[str], tmp_path: Path) -> None:

@@ -42,7 +42,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "separate, untied": {"separate": True, "tie_word_embeddings": False},
     "untied": {
         "tie_word_embeddings": False,
-        "generation": {"num_beams": 5, "length_penalty": 2.0, "min_length": 4},
+        "generation": {
+            "num_beams": 5,
+            "length_penalty": 2.0,
+            "min_length": 4,
+            "early_stopping": True,
+        },
     },
 }
 

@@ -10,6 +10,7 @@ import typer
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, results
 
 if TYPE_CHECKING:
+    from headcount.interop.engine_bench import EngineBench
     from headcount.pruning.bench import Bench
 
 
@@ -25,6 +26,9 @@ def bench(
     rounds: int = typer.Option(7, "--rounds", min=1, help="Measure everything so many times."),
     beam: int = typer.Option(4, "--beam", min=1, help="Width of the beam."),
     threads: int | None = typer.Option(None, "--threads", min=1, help="CPU threads to use."),
+    ctranslate2: bool = typer.Option(
+        False, "--ctranslate2", help="Also export the runs to CTranslate2 and time them there."
+    ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
@@ -37,20 +41,35 @@ def bench(
 
     if threads:
         torch.set_num_threads(threads)
+    if ctranslate2:
+        from headcount.interop.extras import require_extra
+
+        require_extra("ctranslate2")
+    lines = bench_lines(runs[0], src, sentences)
     found = bench_runs(
         runs,
-        bench_lines(runs[0], src, sentences),
+        lines,
         rounds=rounds,
         beam=beam,
         singles=singles,
         device=default_device(),
         report=StageReporter(quiet),
     )
+    engine: list[EngineBench] = []
+    if ctranslate2:
+        from headcount.interop.engine_bench import bench_ctranslate2
+
+        engine = bench_ctranslate2(
+            runs, lines, rounds=rounds, beam=beam, singles=singles, report=StageReporter(quiet)
+        )
     if json:
-        print_json([each.to_json() for each in found])
+        own, others = ([each.to_json() for each in list_] for list_ in (found, engine))
+        print_json({"runs": own, "ctranslate2": others} if ctranslate2 else own)
         return
     results.print(_sizes(found))
     results.print(_speeds(found))
+    if engine:
+        results.print(_engine_speeds(engine))
     results.print(
         f"{torch.get_num_threads()} threads; medians of {rounds} rounds, in brackets the quartiles;"
         " x: faster than the first run. The ceiling is the speed-up if only multiply-adds counted.",
@@ -95,4 +114,24 @@ def _speeds(found: list[Bench]) -> Any:
         removed = [getattr(each, f"{what}_removed") for each in found]
         ceilings = [f"{share:.1%} removed {1 / (1 - share):.2f}x" for share in removed]
         table.add_row(f"ceiling: {what}", *ceilings)
+    return table
+
+
+def _engine_speeds(found: list[EngineBench]) -> Any:
+    """Each precision of a run against the same precision of the first run."""
+    from rich.table import Table
+
+    table = Table(title="CTranslate2, milliseconds a sentence", title_justify="left")
+    table.add_column("")
+    for each in found:
+        table.add_column(f"{each.run} {each.precision}", justify="right")
+    table.add_row("model", *(f"{each.file_bytes / 1e6:.1f} MB" for each in found))
+    table.add_row("padded heads", *(str(each.padded_heads) for each in found))
+    first = {each.precision: each for each in reversed(found)}
+    for name in found[0].timings:
+        cells = []
+        for each in found:
+            base, own = first[each.precision].timings[name].median, each.timings[name].median
+            cells.append(f"{1e3 * own:.2f} {base / own:.2f}x")
+        table.add_row(name, *cells)
     return table

@@ -17,7 +17,6 @@ ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"
 # Of a generation configuration: settings that change translations and that the search here does
 # not have, with the value that means "off".
 _NOT_KEPT = {
-    "early_stopping": False,
     "do_sample": False,
     "repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
@@ -70,6 +69,9 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
     bad_words = _given(generation, "bad_words_ids", [])
     if any(len(word) > 1 for word in bad_words):
         notes.append("bad words of more than one token may be generated")
+    early_stopping = _given(generation, "early_stopping", False)
+    if not isinstance(early_stopping, bool):
+        notes.append(f"early_stopping = {early_stopping} is not supported; it is off")
     for name, off in _NOT_KEPT.items():
         if _given(generation, name, off) != off:
             notes.append(f"{name} = {getattr(generation, name)} is not supported and left out")
@@ -80,6 +82,7 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
         max_ratio=0.0,
         max_extra=min(limit, positions),
         min_length=max(0, _given(generation, "min_length", 0) - 1),  # theirs counts the start
+        early_stop=early_stopping is True,
         force_end=_given(generation, "forced_eos_token_id", None) is not None,
         forbidden=tuple(sorted({word[0] for word in bad_words if len(word) == 1})),
         renormalise=_given(generation, "renormalize_logits", False),
@@ -163,6 +166,7 @@ def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
         "max_length": longest,
         "min_length": search.min_length + 1 if search.min_length else 0,
         "bad_words_ids": [[token] for token in banned],
+        "early_stopping": search.early_stop if search.beam > 1 else None,
         "renormalize_logits": search.renormalise,
         "pad_token_id": target.pad,
         "eos_token_id": target.eos,

@@ -39,8 +39,10 @@ class Search:
     `length ** length_penalty` ("length"; Hugging Face and Marian). An output may have at most
     `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
     what has no end by then is ended there, with `force_end` by an EOS as the last of these tokens
-    that costs nothing (Hugging Face's forced end). The tokens of `forbidden` are never chosen; with
-    `renormalise` the others share their probability (as many MarianMT models want it).
+    that costs nothing (Hugging Face's forced end). With `early_stop` a sentence is done as soon as
+    `beam` hypotheses are finished, whatever those that live promise (CTranslate2). The tokens of
+    `forbidden` are never chosen; with `renormalise` the others share their probability (as many
+    MarianMT models want it).
     """
 
     beam: int = 4
@@ -50,6 +52,7 @@ class Search:
     max_ratio: float = 2.0
     max_extra: int = 10
     min_length: int = 0
+    early_stop: bool = False
     force_end: bool = False
     forbidden: tuple[int, ...] = ()
     renormalise: bool = False
@@ -206,6 +209,8 @@ class _Sentence:
         """Whether none that lives is better than any of a full beam of finished ones."""
         if len(self.finished) < self.search.beam:
             return False
+        if self.search.early_stop:
+            return True
         return self.search.score(self.scores[0], length) <= self.finished[-1].score
 
     def rows(self) -> tuple[list[float], list[int], list[int]]:

@@ -1,0 +1,109 @@
+"""How fast runs are in CTranslate2, side by side: exported, loaded and timed as they would be used.
+
+Sentences are cut into tokens before the clock starts, as in `headcount.pruning.bench`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from headcount.interop.ctranslate2_check import open_translator
+from headcount.interop.export import export
+from headcount.interop.plain_tokenizers import token_names
+from headcount.model.decoding import Search
+from headcount.pruning.bench import LARGE, Timing, interleaved
+from headcount.run import Run, load_run
+
+Report = Callable[[str, int, int | None], None]
+Task = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class EngineBench:
+    """What was found about one run at one precision."""
+
+    run: str
+    precision: str
+    padded_heads: int
+    file_bytes: int
+    timings: dict[str, Timing]
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return asdict(self)
+
+
+def bench_ctranslate2(
+    folders: Sequence[Path | str],
+    lines: Sequence[str],
+    *,
+    precisions: Sequence[str] = ("float32", "int8"),
+    rounds: int = 7,
+    beam: int = 4,
+    singles: int = 20,
+    report: Report = lambda stage, done, total: None,
+) -> list[EngineBench]:
+    """Export runs into a temporary folder, and time them there on the same lines."""
+    wanted = [(Path(folder), precision) for folder in folders for precision in precisions]
+    with TemporaryDirectory() as temporary:
+        exported, tasks = [], []
+        for number, (folder, precision) in enumerate(wanted):
+            report("Exporting to CTranslate2", number, len(wanted))
+            run, out = load_run(folder), Path(temporary) / str(number)
+            exported.append(export(run, "ctranslate2", out, precision=precision))
+            tasks.append(engine_tasks(run, out, lines, beam, singles))
+        report("Exporting to CTranslate2", len(wanted), len(wanted))
+        timings = interleaved(tasks, rounds, report)
+        sizes = [
+            (Path(temporary) / str(number) / "model.bin").stat().st_size
+            for number in range(len(wanted))
+        ]
+    return [
+        EngineBench(str(folder), precision, each.padded_heads, size, timing)
+        for (folder, precision), each, size, timing in zip(
+            wanted, exported, sizes, timings, strict=True
+        )
+    ]
+
+
+def engine_tasks(
+    run: Run, exported: Path, lines: Sequence[str], beam: int, singles: int, large: int = LARGE
+) -> dict[str, Task]:
+    """What is timed: greedy and beam search, one sentence at a time and many."""
+    engine = open_translator(exported)
+    sentences = engine_tokens(run, lines)
+    most = Search.of(run.config.search).limit(max(map(len, sentences)) + 1, 256)
+
+    def task(chosen: list[list[str]], beam_size: int, batch: int) -> Task:
+        def translate() -> int:
+            step = 1 if batch == 1 else len(chosen)  # the engine makes batches by length itself
+            for first in range(0, len(chosen), step):
+                engine.translate_batch(
+                    chosen[first : first + step],
+                    beam_size=beam_size,
+                    max_batch_size=batch,
+                    max_decoding_length=most,
+                )
+            return len(chosen)
+
+        return translate
+
+    few = sentences[:singles]
+    return {
+        "greedy, batch 1": task(few, 1, 1),
+        f"greedy, batch {large}": task(sentences, 1, large),
+        f"beam {beam}, batch 1": task(few, beam, 1),
+        f"beam {beam}, batch {large}": task(sentences, beam, large),
+    }
+
+
+def engine_tokens(run: Run, lines: Sequence[str]) -> list[list[str]]:
+    """Lines as the engine's tokens; lines without any are left out."""
+    names, _ = token_names(run)
+    most = run.config.model.max_positions - 1
+    encoded = [run.source_tokenizer.encode(line)[:most] for line in lines]
+    return [[names[token] for token in tokens] for tokens in encoded if tokens]
