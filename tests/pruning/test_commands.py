@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -84,3 +89,28 @@ def test_sweep(say: Say, baseline: Path, corpus: Path, tmp_path: Path) -> None:
 def test_every_verb_has_help() -> None:
     names = {command.name for command in app.registered_commands}
     assert {"prune", "prune-sweep", "bench"} <= names
+
+
+@pytest.mark.slow
+def test_a_signal_saves_and_says_how_to_go_on(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """SIGTERM in the middle of training, then the same command with --resume."""
+    command = [sys.executable, "-m", "headcount", "prune", baseline, "--train", corpus]
+    command += ["--out", tmp_path / "out", "--keep", "1", "--updates", "90"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    arguments = [str(part) for part in command]
+    process = subprocess.Popen(arguments, env=environment, stderr=subprocess.PIPE, text=True)
+    metrics = tmp_path / "out" / "metrics.jsonl"
+    for _ in range(6000):
+        if metrics.exists() or process.poll() is not None:
+            break
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, printed = process.communicate(timeout=300)
+    assert process.returncode == 130, printed
+    assert "--resume goes on" in " ".join(printed.split())
+    assert not (tmp_path / "out" / "config.yaml").exists()
+    done = subprocess.run(
+        [*arguments, "--resume"], env=environment, capture_output=True, text=True, timeout=600
+    )
+    assert done.returncode == 0, done.stderr
+    assert "enc 1 of 4" in done.stdout

@@ -231,7 +231,7 @@ def test_two_processes_equal_one(baseline: Path, corpus: Path, tmp_path: Path) -
     command += ["--train", str(corpus), "--out", str(tmp_path / "two"), "--penalty", "0.5"]
     command += ["--updates", "8", "--finetune", "2", "--quiet"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=180)
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=600)
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     prune(baseline, corpus, tmp_path / "one", make_settings(penalty=0.5, updates=8, finetune=2))
     one, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("one", "two"))

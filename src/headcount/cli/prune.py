@@ -98,16 +98,20 @@ def prune(
     )
     config = load_config(run)
     training = settings.resolved(config).training(config.training)
-    with live_display(training, remarks, quiet) as observe:
-        pruned = prune_run(
-            run,
-            train,
-            out,
-            settings,
-            resume=resume,
-            report=StageReporter(quiet),
-            observe=observe,
-        )
+    try:
+        with live_display(training, remarks, quiet) as observe:
+            pruned = prune_run(
+                run,
+                train,
+                out,
+                settings,
+                resume=resume,
+                report=StageReporter(quiet),
+                observe=observe,
+            )
+    except KeyboardInterrupt as stopped:
+        remarks.print(str(stopped) or "Stopped.")
+        raise
     record = read_record(out)
     if json:
         print_json({"run": str(out), **record})

@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, results
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
 from headcount.cli.prune import EVEN, FINETUNE, SITES, TRAIN, TRAIN_ONLY, UPDATES
 
 
@@ -48,7 +48,11 @@ def prune_sweep(
         updates=updates,
         finetune=finetune,
     )
-    rows = sweep(run, train, out, items, jobs=jobs, report=StageReporter(quiet))
+    try:
+        rows = sweep(run, train, out, items, jobs=jobs, report=StageReporter(quiet))
+    except KeyboardInterrupt:
+        remarks.print("Stopped; the same command goes on.")
+        raise
     if json:
         print_json(rows)
     elif rows:

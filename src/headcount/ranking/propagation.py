@@ -59,8 +59,7 @@ class Propagation:
     ) -> None:
         """`source` false: stop before the encoder, where nobody asks for its heads."""
         self.model, self.options = model, options
-        on_cpu = model.output_weight.device.type == "cpu"
-        self.memory = memory or (CPU_MEMORY if on_cpu else MEMORY)
+        self.memory = memory or _default_memory(model, options)
         self.source = source
         self.rule = make_rule(options)
         self.maps: dict[tuple[str, int, str], LinearMap] = {}
@@ -140,6 +139,13 @@ class Propagation:
         audit.arrive("logit", *[real.to(starts)] * 3)
         audit.add("bias", "logit", (taken * real).sum())
         return starts * real[..., None]
+
+
+def _default_memory(model: Transformer, options: LrpOptions) -> int:
+    if model.output_weight.device.type != "cpu":
+        return MEMORY
+    # Through the softmax every chunk has work of its own to do, so better fewer of them.
+    return CPU_MEMORY if options.attention == "constant" else 10 * CPU_MEMORY
 
 
 def top_tokens(model: Transformer, states: Tensor) -> Tensor:
