@@ -40,8 +40,8 @@ def prune(
     by: str | None = typer.Option(
         None,
         "--by",
-        help="With --keep: lrp, confidence, ablation, gradient or random decide. Else it is"
-        " learned which heads to keep.",
+        help="With --keep: lrp, confidence, ablation, gradient, random or another column of the"
+        " head table decides. Else it is learned which heads to keep.",
     ),
     even: bool = EVEN,
     sites: str = SITES,

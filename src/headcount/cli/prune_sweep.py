@@ -20,8 +20,8 @@ def prune_sweep(
     by: str = typer.Option(
         "learned",
         "--by",
-        help="With --keep, how to choose: learned, lrp, confidence, ablation, gradient, random or"
-        " several.",
+        help="With --keep, how to choose: learned, lrp, confidence, ablation, gradient, random, a"
+        " column of the head table, or several.",
     ),
     seeds: int = typer.Option(1, "--seeds", min=1, help="Make each with this many seeds."),
     even: bool = EVEN,

@@ -2,23 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
 from headcount.data.corpora import Corpus
+from headcount.errors import UserError
 from headcount.heads import Head, HeadLayout
 from headcount.pruning.by_score import ScoredHeads
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.selection import Selection
 from headcount.pruning.settings import PruneSettings, budgets
 from headcount.pruning.top_k import TopKGates
+from headcount.ranking.measuring import MEASURES
 from headcount.ranking.rank import random_scores, rank
 from headcount.run import Run
 from headcount.training.distribution import Workers
 
 SENTENCES = 300
 """Dev sentences that scores are measured on."""
+
+RANDOM = "random"
+
+SELECTIONS: dict[str, Callable[[PruneSettings, HeadLayout, torch.device], Selection]] = {}
+"""More ways to choose, by the name that `by` gives them; see docs/extending.md."""
+
+
+def check_choice(settings: PruneSettings, run: Run) -> None:
+    """Stop where `by` names nothing that heads could be chosen by."""
+    name = settings.by
+    if name is None or name in (*MEASURES, RANDOM, *SELECTIONS):
+        return
+    numeric = [c for c, values in _numbers(run, settings.sites).items() if values]
+    if name not in numeric:
+        known = dict.fromkeys([*MEASURES, RANDOM, *SELECTIONS, *numeric])
+        raise UserError(
+            f"--by {name}: no measure, and {run.analysis / 'heads.csv'} has no such numbers of the"
+            f" heads at {','.join(settings.sites)}.",
+            f"Choose among {', '.join(known)}.",
+        )
+
+
+def _numbers(run: Run, sites: Sequence[str]) -> dict[str, dict[Head, float]]:
+    """What the columns of the head table say of the heads at some sites, in numbers."""
+    return {
+        name: {h: v for h, v in column.items() if h.site in sites and isinstance(v, float | int)}
+        for name, column in run.head_table().columns.items()
+    }
 
 
 def make_selection(
@@ -28,6 +58,8 @@ def make_selection(
     scores: Mapping[Head, float] | None,
 ) -> Selection:
     """The selection that the (resolved) settings ask for; `scores` where they name a measure."""
+    if settings.by in SELECTIONS:
+        return SELECTIONS[settings.by](settings, layout, device)
     heads = layout.heads(settings.sites)
     updates = max(1, (settings.updates or 0) - (settings.finetune or 0))
     if settings.penalty is not None:
@@ -53,15 +85,16 @@ def head_scores(
 ) -> dict[Head, float]:
     """A score for each head to choose among: larger means that it matters more.
 
-    Scores that an analysis has left in the run's head table are used; others are measured on
-    sentences of the corpus's dev set. A head of which a measure says nothing comes last.
+    Scores that an analysis has left in the run's head table are used, of any column of numbers;
+    measures that are missing there are taken on sentences of the corpus's dev set. A head of which
+    a measure says nothing comes last.
     """
     heads = run.model.heads.heads(settings.sites)
-    if settings.by == "random":
+    if settings.by == RANDOM:
         return random_scores(heads, settings.seed)
     measure = str(settings.by)
-    column = run.head_table().columns.get(measure, {})
-    if not set(heads) <= set(column):
+    column = _numbers(run, settings.sites).get(measure, {})
+    if measure in MEASURES and not set(heads) <= set(column):
         sides = [corpus.path("dev", side) for side in ("source", "target")]
         sites = settings.sites
         column = rank(

@@ -13,7 +13,7 @@ from headcount.heads import Head
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
-from headcount.pruning.choice import head_scores, make_selection
+from headcount.pruning.choice import SELECTIONS, head_scores, make_selection
 from headcount.pruning.data import data_config
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.objective import GatedObjective
@@ -192,7 +192,7 @@ class Pruning:
 
     def _scores(self, source: Run) -> dict[Head, float] | None:
         """The heads' scores where heads are pruned by score: measured once, then kept."""
-        if self.settings.by is None:
+        if self.settings.by is None or self.settings.by in SELECTIONS:
             return None
         if "scores" not in self.record:
             scores = head_scores(source, self.settings, self.prepared.corpus, self.workers)

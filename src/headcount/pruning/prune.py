@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
 from headcount.pruning.process import Pruning, close
 from headcount.pruning.record import new_record, open_record, read_record
@@ -39,6 +40,7 @@ def prune(
         source = load_run(baseline, workers.device)
         settings = (settings or make_settings(**given)).resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))
+        check_choice(settings, source)
         check_corpus(source, train)
         if workers.leader:
             open_record(out, new_record(source, train, settings), resume)

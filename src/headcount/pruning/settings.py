@@ -10,7 +10,6 @@ from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
 from headcount.heads import SITE_NAMES, SITES, HeadLayout, parse_sites
 
-Measure = Literal["lrp", "confidence", "ablation", "gradient", "random"]
 Site = Literal["enc", "dec", "cross"]
 Part = Literal["encoder", "decoder", "gates"]
 
@@ -24,6 +23,8 @@ class PruneSettings(Section):
 
     penalty             what an open head costs, in nats a target token (Hard Concrete)
     keep                how many heads stay; which ones is learned, or decided `by` a measure
+    by                  `lrp`, `confidence`, `ablation`, `gradient`, `random`, or another column of
+                        the run's head table
     even                with `keep`: the same number in each layer of the sites
     sites               where heads are pruned
     train_only          parts of the model whose weights train; `gates`: none
@@ -44,7 +45,7 @@ class PruneSettings(Section):
 
     penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     keep: Count | None = None
-    by: Measure | None = None
+    by: str | None = None
     even: bool = False
     sites: tuple[Site, ...] = ("enc",)
     train_only: tuple[Part, ...] | None = None

@@ -25,6 +25,7 @@ from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
 from headcount.pruning.bench import interleaved
+from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import Record, count_parameters, is_finished, read_record
@@ -116,6 +117,7 @@ def prune_sweep(
     for item in items:
         resolved = item.settings.resolved(source.config)
         check_heads(resolved, source.model.heads, str(baseline))
+        check_choice(resolved, source)
     check_corpus(source, train)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = list(items)[rank::world]

@@ -1,0 +1,91 @@
+"""What heads can be chosen by: measures, columns of the head table, one's own selections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from headcount.errors import UserError
+from headcount.heads import Head, HeadLayout
+from headcount.pruning.choice import SELECTIONS, check_choice
+from headcount.pruning.prune import prune
+from headcount.pruning.selection import Selection
+from headcount.pruning.settings import PruneSettings, make_settings
+from headcount.run import load_run
+
+
+@pytest.fixture
+def with_columns(baseline: Path) -> Iterator[Callable[..., None]]:
+    """Write columns into the baseline's head table; they are gone afterwards."""
+    run = load_run(baseline)
+
+    def write(**columns: dict[Head, object]) -> None:
+        table = run.head_table()
+        for name, values in columns.items():
+            table.add(name, values)
+        table.save(run.analysis)
+
+    yield write
+    for path in run.analysis.glob("heads.*"):
+        path.unlink()
+
+
+ENCODER = [Head("enc", layer, index) for layer in range(2) for index in range(2)]
+
+
+def test_any_column_of_numbers_chooses(
+    baseline: Path, corpus: Path, tmp_path: Path, with_columns: Callable[..., None]
+) -> None:
+    """Also a partial one: heads without a number go first."""
+    with_columns(mine=dict(zip(ENCODER, [-3, 5.0, -1], strict=False)))
+    for keep, expected in ((1, ENCODER[1:2]), (3, ENCODER[:3])):
+        out = tmp_path / str(keep)
+        run = prune(baseline, corpus, out, keep=keep, by="mine", updates=0, bleu_sentences=0)
+        assert run.model.heads.heads(["enc"]) == expected
+
+
+def test_what_is_no_column_of_numbers_is_refused_before_anything_is_written(
+    baseline: Path, corpus: Path, tmp_path: Path, with_columns: Callable[..., None]
+) -> None:
+    decoder = {Head("dec", 0, 0): 1.0}
+    with_columns(roles={ENCODER[0]: "positional -1"}, other=decoder, mine={ENCODER[0]: 1.0})
+    for name in ("roles", "other", "nothing"):
+        with pytest.raises(UserError, match=f"--by {name}.*mine"):
+            prune(baseline, corpus, tmp_path / "out", keep=1, by=name, updates=0)
+    assert not (tmp_path / "out").exists()
+    run = load_run(baseline)
+    check_choice(make_settings(keep=1, by="other", sites="dec"), run)
+    for measure in ("lrp", "confidence", "ablation", "gradient", "random", None):
+        check_choice(make_settings(keep=1, by=measure), run)
+
+
+class LastHeads(Selection):
+    """Keeps the last ones from the first update on."""
+
+    def __init__(self, settings: PruneSettings, layout: HeadLayout, device: torch.device) -> None:
+        super().__init__(layout.heads(settings.sites), device)
+        self.keep = settings.keep or 0
+
+    def begin(self, update: int) -> None:
+        """Nothing changes."""
+
+    def gates(self) -> Tensor:
+        return self.is_open().float()
+
+    def is_open(self) -> Tensor:
+        return torch.arange(len(self.heads), device=self.device) >= len(self.heads) - self.keep
+
+
+def test_a_selection_of_ones_own(
+    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(SELECTIONS, "last", LastHeads)
+    run = prune(
+        baseline, corpus, tmp_path / "out", keep=3, by="last", updates=3, finetune=1,
+        bleu_sentences=0,
+    )  # fmt: skip
+    assert run.model.heads.heads(["enc"]) == ENCODER[1:]
