@@ -25,22 +25,43 @@ Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Section(BaseModel):
-    """A group of settings; an unknown key is an error."""
+    """A group of settings; an unknown key is an error.
 
-    model_config = ConfigDict(extra="forbid", validate_default=True, validate_assignment=True)
+    What stands below a key is its meaning, and goes into docs/recipes.md.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        validate_default=True,
+        validate_assignment=True,
+        use_attribute_docstrings=True,
+    )
 
 
 class DataConfig(Section):
     """Which parallel text, and how it becomes tokens (Sec. 3, App. B.1)."""
 
     corpus: str | None = "tatoeba-en-fr"
+    """A known corpus (`headcount data --help`), fetched where it is missing; or `null`."""
     folder: Path | None = None
+    """A corpus folder of your own; it goes before `corpus`."""
     source: str = "en"
+    """Language to translate from, as in the names of files: `train.en`."""
     target: str = "fr"
+    """Language to translate to."""
     pairs: Positive | None = None
+    """With `corpus`: this many training pairs, the same ones every time; `null` for all."""
     source_vocabulary: Annotated[int, Field(ge=16)] = 32000
+    """BPE tokens of the source side at most, special ones counted (App. B.1)."""
     target_vocabulary: Annotated[int, Field(ge=16)] = 32000
+    """BPE tokens of the target side at most (App. B.1)."""
     max_length: Positive = 250
+    """Pairs with more tokens than this on a side are left out."""
+
+    @property
+    def name(self) -> str:
+        """What the data is called: a folder goes before a known corpus."""
+        return self.folder.name if self.folder is not None else self.corpus or ""
 
 
 class ModelConfig(Section):
@@ -52,22 +73,39 @@ class ModelConfig(Section):
     """
 
     encoder_layers: Positive = 6
+    """Encoder layers, N in the paper; `layers` sets both depths at once."""
     decoder_layers: Positive = 6
+    """Decoder layers."""
     heads: Positive = 8
+    """Heads in each attention of a layer, h in the paper."""
     decoder_heads: Positive | None = None
+    """Heads in each attention of a decoder layer; `null`: as many as `heads`."""
     width: Positive = 512
+    """Neurons of the residual stream, d_model; even, and a multiple of `heads`."""
     ff_width: Positive = 2048
+    """Neurons inside the feed-forward networks, d_ff."""
     decoder_ff_width: Positive | None = None
+    """The same in the decoder; `null`: as many as `ff_width`."""
     head_width: Positive | None = None
+    """Neurons of a head's queries, keys and values; `null`: `width / heads`."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
+    """Of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
+    """Layer norm before each block and once at the end (`pre`), or behind each sum (`post`)."""
     dropout: Share = 0.1
+    """On embeddings and on the output of every block."""
     attention_dropout: Share = 0.0
+    """On attention weights."""
     activation_dropout: Share = 0.0
+    """Inside the feed-forward networks."""
     embedding_scale: bool = True
+    """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
+    """Which matrices are one: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
+    """A bias for each logit."""
     max_positions: Positive = 1024
+    """Tokens that a sentence may have, EOS or START counted."""
 
     @model_validator(mode="before")
     @classmethod
@@ -110,48 +148,81 @@ class SearchConfig(Section):
     """
 
     beam: Positive = 4
+    """Hypotheses of a sentence; 1 is greedy."""
     length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    """0 prefers short translations, larger values longer ones."""
     normalisation: Literal["wu", "length"] = "wu"
+    """Log-probability over `((5 + n) / 6) ** length_penalty`, or `n ** ...`."""
     max_ratio: Annotated[float, Field(ge=0)] = 2.0
+    """An output has at most `max_ratio` x source + `max_extra` tokens."""
     max_extra: Count = 10
+    """See `max_ratio`."""
     min_length: Count = 0
+    """An output has at least so many tokens."""
     early_stop: bool = False
+    """End with `beam` finished hypotheses, whatever the living promise (CTranslate2)."""
     force_end: bool = False
+    """What has no end at the limit gets an EOS that costs nothing (Hugging Face)."""
     forbidden: tuple[Count, ...] = ()
+    """Token ids that are never written."""
     renormalise: bool = False
+    """The other tokens share the probability of forbidden ones (MarianMT)."""
 
 
 class TrainingConfig(Section):
     """Objective, optimiser, schedule, and when to look and to save (App. B.3)."""
 
     seed: Count = 1
+    """Of first weights, order of batches, dropout."""
     updates: Positive = 200_000
+    """Optimiser steps at most."""
     batch_tokens: Positive = 16000
+    """Source tokens of an update, EOS counted, over all devices (App. B.1)."""
     device_tokens: Positive = 4000
+    """Source tokens of a micro-batch: what a device holds at once."""
     learning_rate_scale: Annotated[float, Field(gt=0)] = 4.0
+    """The schedule's factor (App. B.3): rate = scale / sqrt(width) x ..."""
     warmup: Positive = 16000
+    """Updates until the largest learning rate; then it falls as 1 / sqrt(update)."""
     adam_beta1: Share = 0.9
+    """App. B.3."""
     adam_beta2: Share = 0.98
+    """App. B.3."""
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-9
+    """App. B.3."""
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
+    """Longer gradients are cut to this norm; 0: never."""
     label_smoothing: Share = 0.1
+    """Share of the probability that is spread over the vocabulary."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
+    """`auto`: bf16 on GPUs, float32 elsewhere."""
     log_every: Positive = 100
+    """Updates between two lines of `metrics.jsonl`."""
     evaluate_every: Positive = 2000
+    """Updates between two looks at dev loss, BLEU and heads."""
     save_every: Positive = 2000
+    """Updates between two checkpoints."""
     keep_checkpoints: Positive = 5
+    """Older checkpoints are deleted."""
     average_checkpoints: Count = 5
+    """In the end up to so many are averaged: as many as are best on dev."""
     patience: Count = 0
+    """Stop after so many evaluations without a better dev loss; 0: never."""
     minutes: Annotated[float, Field(gt=0)] | None = None
+    """Stop after so much training, evaluations not counted; `null`: no limit."""
     dev_sentences: Positive = 1000
+    """Dev pairs for the loss, spread evenly over the dev set."""
     bleu_sentences: Count = 500
+    """Dev pairs for greedy BLEU; 0: no BLEU while training."""
     watch_heads: bool = True
+    """Also log confidence and positional shares of encoder heads."""
 
 
 class Config(Section):
     """The whole recipe of a run."""
 
     version: int = RUN_VERSION
+    """Of the format; written by headcount."""
     data: DataConfig = DataConfig()
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()

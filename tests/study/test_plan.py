@@ -72,6 +72,33 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_heads_are_ranked_on_other_text_than_models_are_scored_on(recipe: Path) -> None:
+    """App. A.3: the dev set. Some prunings go by these ranks, and test BLEU is to know nothing."""
+    stages = plan(recipe)
+    ranked = [stage.command for stage in stages.values() if stage.kind == "rank"]
+    assert ranked
+    for command in ranked:
+        assert command[command.index("--src") + 1] == "out/corpora/en-fr/dev.en"
+        assert command[command.index("--ref") + 1] == "out/corpora/en-fr/dev.fr"
+    roles = stages["en-fr/full/roles"].command
+    assert roles[roles.index("--src") + 1] == "out/corpora/en-fr/test.en"
+
+
+def test_packed_text_of_ones_own_is_found(recipe: Path, tmp_path: Path) -> None:
+    data = tmp_path / "mine"
+    data.mkdir()
+    for name in ("dev.en.gz", "dev.fr", "test.en.gz"):
+        (data / name).touch()
+    own = f"{{corpus: null, folder: {data}}}"
+    (tmp_path / "train.yaml").write_text(f"data: {own}\nmodel: {{layers: 1}}\n")
+    stages = plan(recipe)
+    rank, roles = (stages[f"en-fr/full/{name}"].command for name in ("rank", "roles"))
+    assert rank[rank.index("--src") + 1] == str(data / "dev.en.gz")
+    assert rank[rank.index("--ref") + 1] == str(data / "dev.fr")
+    assert roles[roles.index("--src") + 1] == str(data / "test.en.gz")
+    assert str(data / "test.en.gz") in stages["bench"].command
+
+
 def test_bad_recipes_are_clear(recipe: Path) -> None:
     good = recipe.read_text()
     recipe.write_text(good.replace("encoder_keep", "encoder_keeps"))

@@ -63,6 +63,13 @@ def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[
     return out, [Stage(f"{pair.name}/data", "data", tuple(command), makes=(out,), seconds=20)]
 
 
+def _side(corpus: Path, split: str, language: str) -> str:
+    """One side of a corpus; what is still to be fetched will not be packed."""
+    plain = corpus / f"{split}.{language}"
+    packed = plain.with_name(f"{plain.name}.gz")
+    return str(packed if packed.is_file() and not plain.is_file() else plain)
+
+
 def _train_command(pair: PairConfig, corpus: Path, run: Path) -> tuple[str, ...]:
     settings = (*pair.set, "data.corpus=null", f"data.folder={corpus}")
     sets = [part for setting in settings for part in ("--set", setting)]
@@ -131,9 +138,7 @@ def _analysis_stages(
 ) -> Iterator[Stage]:
     """Score every model; rank and name the heads of the full one and of learned prunings."""
     run, analysis = folder / "runs" / model.id, study.analysis
-    config = load_recipe(pair.recipe, pair.set)
-    source = str(corpus / f"test.{config.data.source}")
-    target = str(corpus / f"test.{config.data.target}")
+    data = load_recipe(pair.recipe, pair.set).data
     scores = folder / "scores" / f"{model.id}.json"
     limit = str(analysis.score_sentences)
     yield Stage(
@@ -144,13 +149,17 @@ def _analysis_stages(
     if model.method not in (None, "hard_concrete") or model.kind == "scratch":
         return
     sentences = analysis.rank_sentences
+    # The paper's choice (App. A.3), and the right one: ranks decide which heads some prunings keep,
+    # and those are scored on the test set.
+    dev = [_side(corpus, "dev", language) for language in (data.source, data.target)]
     yield Stage(
         f"{made.name}/rank", "rank",
-        (HEADCOUNT, "rank", str(run), "--src", source, "--ref", target, "--sites", analysis.sites,
+        (HEADCOUNT, "rank", str(run), "--src", dev[0], "--ref", dev[1], "--sites", analysis.sites,
          "--sentences", str(sentences)),
         (run / "analysis" / "ranking.json",), (made.name,), (), (),
         sentences * SECONDS_A_RANKED_SENTENCE,
     )  # fmt: skip
+    source = _side(corpus, "test", data.source)
     parses = ("--conllu", str(pair.conllu)) if pair.conllu else ("--src", source)
     # After the ranking: both add columns to the same head table.
     yield Stage(
@@ -173,8 +182,8 @@ def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage
     assert made >= set(needs)
     out = folder / "bench.json"
     config = load_recipe(pair.recipe, pair.set)
-    source = _corpus(pair, config, folder)[0] / f"test.{config.data.source}"
-    command = ("headcount.study.bench_models", str(out), str(source), *runs)
+    source = _side(_corpus(pair, config, folder)[0], "test", config.data.source)
+    command = ("headcount.study.bench_models", str(out), source, *runs)
     return Stage("bench", "bench", command, (out,), tuple(needs), seconds=60)
 
 

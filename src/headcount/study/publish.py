@@ -53,7 +53,7 @@ def _pair(pair: PairConfig, folder: Path) -> dict[str, Any]:
         "source": data.source,
         "target": data.target,
         "domain": pair.domain,
-        "corpus": data.corpus or (data.folder.name if data.folder else ""),
+        "corpus": data.name,
         "training_pairs": data.pairs,
     }
 

@@ -21,21 +21,32 @@ class AnalysisConfig(Section):
     """How many held-out sentences each analysis reads."""
 
     rank_sentences: Positive = 300
+    """Dev sentences for LRP, confidence, ablation and gradient (App. A.3)."""
     role_sentences: Positive = 2000
+    """Test sentences, or parses, for the roles of heads."""
     score_sentences: Positive = 1000
+    """Test sentences for BLEU and chrF."""
     sites: str = "enc,dec,cross"
+    """Attention that is ranked."""
 
 
 class PruningConfig(Section):
     """Which prunings of a pair's model are made (Sec. 6)."""
 
     updates: Positive = 1500
+    """Of each pruning."""
     encoder_penalties: tuple[Penalty, ...] = ()
+    """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     encoder_keep: tuple[Count, ...] = ()
+    """Numbers of encoder heads to keep, each in every way of `keep_by` (Fig. 7)."""
     keep_by: tuple[Chooser, ...] = ("learned", "lrp", "confidence", "random")
+    """Ways to choose them: learned, or by a measure."""
     all_penalties: tuple[Penalty, ...] = ()
+    """Hard Concrete gates at all three sites (Table 2, Fig. 9, 10)."""
     scratch_penalties: tuple[Penalty, ...] = ()
+    """Which of `all_penalties` get a twin trained from scratch (Table 2)."""
     seeds: Positive = 1
+    """Repeat every pruning with so many seeds."""
 
     @field_validator("scratch_penalties")
     @classmethod
@@ -50,22 +61,34 @@ class PairConfig(Section):
     """One language pair in one domain, and its model: trained here, or trained before."""
 
     name: Name
+    """Names the pair's folders and models; differs from pair to pair."""
     domain: str = ""
+    """Two domains of one language pair can be compared (Table 1)."""
     recipe: Path
+    """The training recipe, relative to this file."""
     set: tuple[str, ...] = ()
+    """Changes to it, as `--set` has them: `[model.layers=3]`."""
     run: Path | None = None
+    """A run trained before; the recipe then only says what its data is and how twins train."""
     conllu: Path | None = None
+    """Parsed sentences for the roles, instead of the test set parsed by spaCy."""
     pruning: PruningConfig | None = None
+    """Prunings of this pair, instead of the study's."""
 
 
 class StudyConfig(Section):
     """A whole study."""
 
     title: str = "Which heads matter, what they do, which can go"
+    """Shown on the report."""
     pairs: Annotated[list[PairConfig], Field(min_length=1)]
+    """One language pair in one domain each."""
     analysis: AnalysisConfig = AnalysisConfig()
+    """How much each analysis reads."""
     pruning: PruningConfig = PruningConfig()
+    """Which prunings are made of every pair's model."""
     bench: bool = True
+    """Time the first pair's full model against its learned prunings."""
 
     @field_validator("pairs")
     @classmethod

@@ -262,7 +262,7 @@ def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:
 def _single(folder: Path) -> StudyResults:
     data = load_config(folder).data
     pair = f"{data.source}-{data.target}"
-    corpus = str(data.corpus or (data.folder.name if data.folder else ""))
+    corpus = data.name
     model = _with_analyses(
         folder,
         folder / SCORES / "none.json",

@@ -21,7 +21,8 @@ from headcount.translation import translate_lines
 def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> dict[str, Any]:
     """Test BLEU and chrF with intervals, dev loss, parameters and seconds a sentence."""
     run = load_run(run_folder)
-    corpus = load_corpus(corpus_folder, check=False)
+    languages = f"{run.config.data.source}-{run.config.data.target}"
+    corpus = load_corpus(corpus_folder, languages, check=False)
     pairs = spread(list(corpus.pairs("test")), sentences)
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     began = time.perf_counter()

@@ -9,9 +9,10 @@ from headcount.study.claims.heads import HEAD_CLAIMS
 from headcount.study.claims.verdict import Verdict, check_claims
 from headcount.study.results import StudyResults
 
-CLAIMS = (*HEAD_CLAIMS, *ENCODER_CLAIMS, *ALL_SITES_CLAIMS)
+CLAIMS = [*HEAD_CLAIMS, *ENCODER_CLAIMS, *ALL_SITES_CLAIMS]
+"""What a report checks, in the order of the paper; one's own can be appended."""
 
 
 def check(results: StudyResults) -> list[Verdict]:
-    """The verdict on every claim, in the order of the paper."""
+    """The verdict on every claim."""
     return check_claims(CLAIMS, cases_of(results))

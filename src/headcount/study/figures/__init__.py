@@ -15,7 +15,7 @@ from headcount.study.figures.retained import functions_figure, quality_figure
 from headcount.study.figures.sites import decoder_layers_figure, sites_figure
 from headcount.study.results import StudyResults
 
-FIGURES: tuple[Callable[[StudyResults], Drawing | None], ...] = (
+FIGURES: list[Callable[[StudyResults], Drawing | None]] = [
     heads_figure,
     heads_of_other_pairs_figure,
     offsets_figure,
@@ -26,7 +26,8 @@ FIGURES: tuple[Callable[[StudyResults], Drawing | None], ...] = (
     functions_figure,
     sites_figure,
     decoder_layers_figure,
-)
+]
+"""What a report draws; one that is appended stands at the end of the page."""
 ANIMATION = "fig6-gates-over-training.gif"
 
 

@@ -70,7 +70,8 @@ def _render(
     script = "\n".join(_read(name) for name in SCRIPTS)
     shown = [found for found in attention if found.sentences]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
-    template = environment.from_string(_read("report.html"))
+    page = _read("report.html")
+    template = environment.from_string(page)
     return template.render(
         policy=content_policy(style, script),
         style=Markup(style),
@@ -82,6 +83,7 @@ def _render(
         classes=CLASSES,
         tables={table.name: table for table in tables},
         figures={drawing.name: drawing for drawing in figures},
+        unplaced=[drawing.name for drawing in figures if f'figure("{drawing.name}")' not in page],
         images={drawing.name: _image(results, drawing) for drawing in figures},
         widths={d.name: round(PIXELS_AN_INCH * d.figure.get_figwidth()) for d in figures},
         animation=ANIMATION,
