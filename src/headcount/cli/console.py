@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -19,10 +20,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+FILE_WIDTH = 200
+"""Columns where nobody looks: a table in a file or a pipe must not lose letters to a screen."""
+
+
+def _width() -> int | None:
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
+
+
 # Progress and remarks go to standard error, results to standard output. Text is shown as it is:
 # square brackets in a path or a sentence are no markup.
 remarks = Console(stderr=True, highlight=False, markup=False)
-results = Console(highlight=False, markup=False)
+results = Console(highlight=False, markup=False, width=_width())
 
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress, only the result.")

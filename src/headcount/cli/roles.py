@@ -149,7 +149,11 @@ def relations_table(result: Roles) -> Table:
             lines, key=lambda line: -(-2.0 if line.margin.value is None else line.margin.value)
         )
     table = Table(
-        title="Accuracy of the best head / positional baseline, %", title_justify="left", box=SIMPLE
+        title="Accuracy of the best head / positional baseline, %",
+        title_justify="left",
+        box=SIMPLE,
+        collapse_padding=True,  # 80 columns hold long names of relations
+        pad_edge=False,
     )
     table.add_column("relation", no_wrap=True)
     table.add_column("direction", no_wrap=True)
