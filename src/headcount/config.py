@@ -100,6 +100,10 @@ class ModelConfig(Section):
     """Inside the feed-forward networks."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
+    position_base: Annotated[float, Field(gt=1)] = 10000.0
+    """Wavelengths of positions go from 2 pi to 2 pi times this; smaller for short sentences."""
+    position_scale: Annotated[float, Field(gt=0)] = 1.0
+    """Size of positions beside token embeddings; 1 as in the paper."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
     """Which matrices are one: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
@@ -180,10 +184,14 @@ class TrainingConfig(Section):
     """Source tokens of an update, EOS counted, over all devices (App. B.1)."""
     device_tokens: Positive = 4000
     """Source tokens of a micro-batch: what a device holds at once."""
+    join_pairs: Positive = 1
+    """Up to so many training pairs are joined into one, at random; 1 joins none."""
     learning_rate_scale: Annotated[float, Field(gt=0)] = 4.0
     """The schedule's factor (App. B.3): rate = scale / sqrt(width) x ..."""
     warmup: Positive = 16000
     """Updates until the largest learning rate; then it falls as 1 / sqrt(update)."""
+    embedding_rate: Annotated[float, Field(gt=0)] = 1.0
+    """Learning rate of embeddings (but not of a tied output layer), as a multiple of the others."""
     adam_beta1: Share = 0.9
     """App. B.3."""
     adam_beta2: Share = 0.98

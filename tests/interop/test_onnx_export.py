@@ -30,6 +30,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "odd sizes": {
         "head_width": 5, "decoder_heads": 2, "decoder_ff_width": 9, "embedding_scale": False,
         "tie": "none",
+        "position_base": 50.0, "position_scale": 2.0,
     },
 }  # fmt: skip
 

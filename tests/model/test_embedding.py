@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from headcount.model.embedding import sinusoids
+from headcount.model.embedding import position_table, sinusoids
 from headcount.model.transformer import Transformer
 
 Maker = Callable[..., Transformer]
@@ -24,6 +24,17 @@ def test_sinusoids_are_vaswanis() -> None:
             assert float(table[position, width // 2 + i]) == pytest.approx(
                 math.cos(angle), abs=1e-5
             )
+
+
+def test_wavelengths_and_size_of_positions(make_model: Maker) -> None:
+    embedding = make_model(position_base=100.0, position_scale=3.0).source_embedding
+    width = embedding.positions.shape[1]
+    longest = width // 2 - 1  # the slowest sine
+    angle = 40 / 100 ** (2 * longest / width)
+    assert float(embedding.positions[40, longest]) == pytest.approx(3 * math.sin(angle), abs=1e-5)
+    torch.testing.assert_close(
+        position_table(50, make_model().config), sinusoids(50, width), rtol=0, atol=0
+    )
 
 
 @pytest.mark.parametrize(("scaled", "factor"), [(True, 12**0.5), (False, 1.0)])

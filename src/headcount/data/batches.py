@@ -12,11 +12,11 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 import torch
 
+from headcount.data.joining import Groups, Pairs, SizedPairs, join_pairs
 from headcount.errors import UserError
 
 # A micro-batch may hold this many times more padded target positions than source tokens. Without
@@ -25,24 +25,7 @@ TARGET_ROOM = 2
 
 _LENGTH_BITS = 15
 
-
-class Pairs(Protocol):
-    """What a collation needs of token shards: flat ids, and where each sentence begins."""
-
-    source_ids: np.ndarray
-    target_ids: np.ndarray
-    source_offsets: np.ndarray
-    target_offsets: np.ndarray
-
-
-class SizedPairs(Pairs, Protocol):
-    """Pairs with the length of every sentence at hand, [pairs], EOS not counted."""
-
-    @property
-    def source_lengths(self) -> np.ndarray: ...
-
-    @property
-    def target_lengths(self) -> np.ndarray: ...
+JOINING = 1  # sets the chance that joins pairs apart from the one that orders them
 
 
 @dataclass(frozen=True)
@@ -52,7 +35,7 @@ class Batch:
     source: [batch, source_length], tokens + EOS, padded
     target_input: [batch, target_length], START + tokens
     target_output: [batch, target_length], tokens + EOS
-    indices: [batch], the numbers of the pairs in their shards
+    indices: [pairs], the numbers of the pairs in their shards
     source_tokens, target_tokens: positions that are not padding, EOS included
     """
 
@@ -75,9 +58,13 @@ class Batch:
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """The pairs of one micro-batch, not yet read from disk."""
+    """The pairs of one micro-batch, not yet read from disk.
+
+    indices: pair numbers in order; each row of the batch is the next `sizes[row]` of them, joined
+    """
 
     indices: np.ndarray
+    sizes: np.ndarray
     pairs: Pairs
     pad: int
     start: int
@@ -85,7 +72,8 @@ class MicroBatch:
 
     def build(self) -> Batch:
         """Read and pad the pairs."""
-        return collate(self.pairs, self.indices, pad=self.pad, start=self.start, eos=self.eos)
+        special = {"pad": self.pad, "start": self.start, "eos": self.eos}
+        return collate(self.pairs, self.indices, sizes=self.sizes, **special)
 
 
 @dataclass(frozen=True)
@@ -104,10 +92,25 @@ class Update:
     target_tokens: int
 
 
-def collate(pairs: Pairs, indices: np.ndarray, *, pad: int, start: int, eos: int) -> Batch:
-    """Read the pairs `indices` and pad them to the longest."""
+def collate(
+    pairs: Pairs,
+    indices: np.ndarray,
+    *,
+    pad: int,
+    start: int,
+    eos: int,
+    sizes: np.ndarray | None = None,
+) -> Batch:
+    """Read the pairs `indices` and pad them to the longest.
+
+    With `sizes`, [batch], each row is made of so many pairs, one after the other.
+    """
     source, source_lengths = _gather(pairs.source_ids, pairs.source_offsets, indices)
     target, target_lengths = _gather(pairs.target_ids, pairs.target_offsets, indices)
+    if sizes is not None:
+        begin = np.cumsum(sizes) - sizes
+        source_lengths = np.add.reduceat(source_lengths, begin)
+        target_lengths = np.add.reduceat(target_lengths, begin)
     target_output = _padded(target, target_lengths, pad=pad, eos=eos)
     target_input = np.full_like(target_output, pad)
     target_input[:, 0] = start
@@ -120,8 +123,8 @@ def collate(pairs: Pairs, indices: np.ndarray, *, pad: int, start: int, eos: int
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_output),
         indices=np.asarray(indices),
-        source_tokens=int(source_lengths.sum()) + len(indices),
-        target_tokens=int(target_lengths.sum()) + len(indices),
+        source_tokens=int(source_lengths.sum()) + len(source_lengths),
+        target_tokens=int(target_lengths.sum()) + len(target_lengths),
     )
 
 
@@ -276,37 +279,41 @@ def updates(
     start_update: int = 0,
     rank: int = 0,
     world: int = 1,
+    join: int = 1,
 ) -> Iterator[Update]:
     """Updates for ever, epoch after epoch, from update number `start_update` on.
 
     Starting late reads nothing of what came before, and gives what an uninterrupted stream would
     have given. Of each update a rank gets micro-batches rank, rank + world, ...
+    With `join`, up to so many pairs become one (`join_pairs`), others in every epoch.
     """
-    source, target = shards.source_lengths, shards.target_lengths
-    if not len(source):
+    if not len(shards.source_lengths):
         raise UserError("There are no sentence pairs to train on.", "Check the training files.")
 
-    def plan(epoch: int) -> list[list[np.ndarray]]:
-        return plan_epoch(source, target, batch_tokens, device_tokens, seed, epoch, world)
+    def plan(epoch: int) -> tuple[Groups, list[list[np.ndarray]]]:
+        groups = join_pairs(shards, join, np.random.default_rng([seed, epoch, JOINING]))
+        lengths = groups.source_lengths, groups.target_lengths
+        return groups, plan_epoch(*lengths, batch_tokens, device_tokens, seed, epoch, world)
 
-    planned = plan(0)
-    per_epoch = len(planned)
-    epoch, first = divmod(start_update, per_epoch)
+    epoch, begin = 0, 0  # `begin`: the number of the epoch's first update
+    groups, planned = plan(0)
+    if join <= 1:
+        epoch = start_update // len(planned)  # all epochs have as many updates
+        begin = epoch * len(planned)
+        groups, planned = plan(epoch) if epoch else (groups, planned)
     while True:
-        if epoch:
-            planned = plan(epoch)
-        for index in range(first, per_epoch):
-            micro_batches = planned[index]
-            pairs = np.concatenate(micro_batches)
+        for index in range(max(start_update - begin, 0), len(planned)):
+            rows = np.concatenate(planned[index])
             yield Update(
-                number=epoch * per_epoch + index,
+                number=begin + index,
                 epoch=epoch,
                 index=index,
                 micro_batches=[
-                    MicroBatch(indices, shards, pad, start, eos)
-                    for indices in micro_batches[rank::world]
+                    MicroBatch(*groups.members(chosen), shards, pad, start, eos)
+                    for chosen in planned[index][rank::world]
                 ],
-                source_tokens=int(source[pairs].sum()) + len(pairs),
-                target_tokens=int(target[pairs].sum()) + len(pairs),
+                source_tokens=int(groups.source_lengths[rows].sum()) + len(rows),
+                target_tokens=int(groups.target_lengths[rows].sum()) + len(rows),
             )
-        epoch, first = epoch + 1, 0
+        epoch, begin = epoch + 1, begin + len(planned)
+        groups, planned = plan(epoch)

@@ -19,7 +19,7 @@ from headcount.errors import UserError
 from headcount.interop.padding import even_layout, pad_heads
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
-from headcount.model.embedding import sinusoids
+from headcount.model.embedding import position_table
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 
@@ -119,7 +119,7 @@ def _fill_embedding(side: Any, spec: Any, table: Tensor, model: Transformer) -> 
     config = model.config
     spec.weight = _array(table)
     side.scale_embeddings = math.sqrt(config.width) if config.embedding_scale else 1.0
-    side.position_encodings.encodings = _array(sinusoids(config.max_positions, config.width))
+    side.position_encodings.encodings = _array(position_table(config.max_positions, config))
 
 
 def _fill_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:

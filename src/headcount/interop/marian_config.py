@@ -107,6 +107,11 @@ def run_config(
 def marian_settings(run: Run) -> dict[str, Any]:
     """The arguments of the `MarianConfig` of a run."""
     config = run.config.model
+    if (config.position_base, config.position_scale) != (10000.0, 1.0):
+        raise UserError(
+            f"{run.folder} has positions of its own (model.position_base, model.position_scale).",
+            "Export it to ctranslate2 or onnx.",
+        )
     if config.norm != "post":
         raise UserError(
             f"{run.folder} is a pre-norm model; MarianMT in transformers is always post-norm.",

@@ -25,7 +25,7 @@ import numpy as np
 from torch import Tensor
 
 from headcount.model.attention import Attention
-from headcount.model.embedding import sinusoids
+from headcount.model.embedding import position_table
 from headcount.model.layers import AttentionBlock, Block, FeedForwardBlock
 from headcount.model.transformer import Transformer
 
@@ -191,7 +191,7 @@ class Writer:
     def position_table(self) -> str:
         """All positions, `[positions, width]`."""
         config = self.model.config
-        return self.graph.weight("positions", sinusoids(config.max_positions, config.width))
+        return self.graph.weight("positions", position_table(config.max_positions, config))
 
 
 def encoder_graph(model: Transformer) -> Any:

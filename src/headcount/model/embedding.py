@@ -13,16 +13,23 @@ from headcount.model.dropout import dropout
 from headcount.model.recording import Tape
 
 
-def sinusoids(length: int, width: int) -> Tensor:
+def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
     """Position encodings `[length, width]`: all sines, then all cosines.
+
+    Wavelengths go from 2 pi to 2 pi `base` tokens.
 
     The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
     formula in that paper is often read, is the same up to a permutation of neurons. Computed in
     float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
     """
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
-    angles = torch.arange(length)[:, None] * 10000.0**-exponents  # [length, width / 2]
+    angles = torch.arange(length)[:, None] * base**-exponents  # [length, width / 2]
     return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+def position_table(length: int, config: ModelConfig) -> Tensor:
+    """What a model adds to its token embeddings, `[length, width]`."""
+    return config.position_scale * sinusoids(length, config.width, config.position_base)
 
 
 class Embedding(nn.Module):
@@ -37,22 +44,21 @@ class Embedding(nn.Module):
         self.scale = math.sqrt(config.width) if config.embedding_scale else 1.0
         self.dropout = config.dropout
         self.tape = tape
-        self.max_positions = config.max_positions
-        self.register_buffer("positions", sinusoids(128, config.width), persistent=False)
+        self.config = config
+        self.register_buffer("positions", position_table(128, config), persistent=False)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Embed tokens whose first one stands at position `first`."""
         last = first + tokens.shape[1]
-        if last > self.max_positions:
+        most = self.config.max_positions
+        if last > most:
             raise UserError(
-                f"A sentence of {last} tokens is longer than the model's {self.max_positions}"
-                " positions.",
+                f"A sentence of {last} tokens is longer than the model's {most} positions.",
                 "Split the sentence.",
             )
         if last > len(self.positions):
-            longer = min(self.max_positions, 2 * last)
-            width = self.positions.shape[1]
-            self.positions = sinusoids(longer, width).to(self.positions)
+            longer = position_table(min(most, 2 * last), self.config)
+            self.positions = longer.to(self.positions)
         x: Tensor = self.table(tokens) * self.scale + self.positions[first:last]
         if self.training and self.dropout:
             x = dropout(x, self.dropout)

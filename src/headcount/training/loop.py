@@ -204,6 +204,7 @@ class Trainer:
             start_update=self.progress.update,
             rank=self.workers.rank,
             world=self.workers.world,
+            join=self.config.join_pairs,
         )
 
     def _train_update(self, update: Update, window: _Window) -> None:

@@ -1,0 +1,82 @@
+"""Training pairs joined at random, so that short sentences become longer text.
+
+A corpus of short sentences asks little of an encoder's attention: a bag of words nearly tells the
+translation. Where several sentences stand side by side, heads must find out what belongs to what.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import numpy as np
+
+
+class Pairs(Protocol):
+    """What a collation needs of token shards: flat ids, and where each sentence begins."""
+
+    source_ids: np.ndarray
+    target_ids: np.ndarray
+    source_offsets: np.ndarray
+    target_offsets: np.ndarray
+
+
+class SizedPairs(Pairs, Protocol):
+    """Pairs with the length of every sentence at hand, [pairs], EOS not counted."""
+
+    @property
+    def source_lengths(self) -> np.ndarray: ...
+
+    @property
+    def target_lengths(self) -> np.ndarray: ...
+
+
+class Groups:
+    """Pairs in groups; each group is read as one pair, its sentences end to end.
+
+    source_lengths, target_lengths: [groups], tokens without EOS
+    """
+
+    def __init__(self, pairs: SizedPairs, members: np.ndarray, bounds: np.ndarray) -> None:
+        """`members`: pair numbers, [pairs]; group i is members[bounds[i]:bounds[i + 1]]."""
+        self._members, self._bounds = members, bounds
+        self.source_lengths = _sums(pairs.source_lengths, members, bounds)
+        self.target_lengths = _sums(pairs.target_lengths, members, bounds)
+
+    def __len__(self) -> int:
+        return len(self._bounds) - 1
+
+    def members(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The pairs of the given groups in order, and how many each group has, [groups]."""
+        begin = self._bounds[groups]
+        sizes = self._bounds[np.asarray(groups) + 1] - begin
+        ends = np.cumsum(sizes)
+        place = np.arange(ends[-1] if len(ends) else 0) + np.repeat(begin - (ends - sizes), sizes)
+        return self._members[place], sizes
+
+
+def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Groups:
+    """Every pair once, in groups of 1 to `most`, each number of pairs equally often.
+
+    No group becomes longer than the longest single pair of the corpus, on either side: where it
+    would, its pairs stay alone. So no position is trained that the corpus does not have.
+    """
+    count = len(pairs.source_lengths)
+    if most <= 1:
+        return Groups(pairs, np.arange(count), np.arange(count + 1))
+    members = chance.permutation(count)
+    ends = np.cumsum(chance.integers(1, most + 1, size=count))
+    bounds = np.concatenate(([0], ends[ends < count], [count]))
+    groups = Groups(pairs, members, bounds)
+    too_long = (groups.source_lengths > pairs.source_lengths.max()) | (
+        groups.target_lengths > pairs.target_lengths.max()
+    )
+    cut = np.zeros(count + 1, dtype=bool)
+    cut[bounds] = True
+    cut[:-1] |= np.repeat(too_long, np.diff(bounds))
+    return Groups(pairs, members, np.flatnonzero(cut))
+
+
+def _sums(lengths: np.ndarray, members: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    if not len(members):
+        return np.zeros(0, dtype=np.int64)
+    return np.add.reduceat(np.asarray(lengths)[members], bounds[:-1], dtype=np.int64)
