@@ -1,124 +1,192 @@
 """Which LRP rule ranks heads best? Evidence for the defaults of `headcount rank`.
 
-    python benchmarks/lrp_rules.py RUN [RUN ...] --src F --ref F [--sentences 300]
+    python benchmarks/lrp_rules.py RUN [RUN ...] --src F --ref F [--sentences 120]
 
-For every rule, layer norm and normalisation: does the ranking of the heads of a layer repeat itself
-on other sentences (Spearman between random halves), does it agree with what the loss loses without
-each head (ablation) and with the gradient of the gates, and does relevance stay bounded on its way
-down? Several runs (other seeds, other sizes) stand side by side. Prints a Markdown table.
+For every rule, with each way through layer norm and each normalisation that makes a difference:
+
+    halves       does the ranking repeat itself on other sentences? Between random halves of them
+    bootstrap    the same between all sentences and as many drawn with replacement
+    checkpoints  does it last? Between the first and the last checkpoint that the run still has
+    ablation     does it agree with what the loss loses without each head, at each site
+    gain         ... and how much better or worse than the default does it agree, all sites
+    gradient     does it agree with the gradient of the gates
+    top share    the largest share of a layer, mean over layers: 1/heads is no preference at all
+    sum |R|      does relevance stay bounded on its way down? The most at any station, start 1
+
+Agreement is Spearman's rank correlation within each layer, the mean over layers; intervals are 95 %
+over bootstrap samples of the sentences. Several runs stand side by side; heads of different
+trainings have nothing to do with each other, but rules should fare alike in all of them. Prints
+Markdown tables and writes benchmarks/results/lrp_rules.json.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import statistics
-from itertools import product
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from headcount.heads import SITES
-from headcount.ranking.agreement import Agreement, agreement, correlations, groups_of
+from headcount.files import write_json
+from headcount.heads import SITES, Head
+from headcount.ranking.agreement import bootstrap_draws, correlations
 from headcount.ranking.evidence import Evidence
 from headcount.ranking.measuring import Measured, MeasureSettings, measure
-from headcount.ranking.options import CHOICES, LrpOptions
+from headcount.ranking.options import LrpOptions
 from headcount.ranking.sentences import Sentences, load_sentences
-from headcount.run import Run, load_run
+from headcount.run import WEIGHTS, Run, load_run, load_weights
+from headcount.training.checkpoints import list_checkpoints
 from headcount.training.distribution import Workers
 
-HALVINGS = 20
+HERE = Path(__file__).resolve().parent
+HALVINGS, REPLICATES = 20, 300
+YARDSTICKS = ("ablation", "gradient", "confidence")
+
+# Shares of alphabeta and zplus are never negative: all their normalisations are the same.
+COMBINATIONS = [
+    LrpOptions("ratio"),
+    LrpOptions("ratio", normalise="signed"),
+    LrpOptions("ratio", normalise="neurons"),
+    LrpOptions("ratio", "identity"),
+    LrpOptions("ratio", "identity", normalise="neurons"),
+    LrpOptions("alphabeta"),
+    LrpOptions("alphabeta", "identity"),
+    LrpOptions("zplus"),
+    LrpOptions("zplus", "identity"),
+]
+LASTING = [o for o in COMBINATIONS if o.layer_norm == "linear" and o.normalise != "signed"]
+"""What is compared between checkpoints."""
 
 
-def combinations(extra: bool) -> list[LrpOptions]:
-    """Rules, layer norms and normalisations; with `extra` also biases and attention."""
-    names = ("rule", "layer_norm", "normalise")
-    chosen = [
-        LrpOptions(**dict(zip(names, values, strict=True)))
-        for values in product(*(CHOICES[name] for name in names))
-        # Shares of alphabeta and zplus are never negative: all three normalisations are the same.
-        if values[0] == "ratio" or values[2] == "absolute"
-    ]
-    if extra:
-        for rule, (bias, attention) in product(
-            CHOICES["rule"], [("share", "constant"), ("absorb", "softmax")]
-        ):
-            chosen.append(LrpOptions(rule, bias=bias, attention=attention))
-    return chosen
+def name_of(options: LrpOptions) -> str:
+    return f"{options.rule}, {options.layer_norm}, {options.normalise}"
 
 
-def run_measures(
-    run: Run, sentences: Sentences, measures: tuple[str, ...], options: LrpOptions
+def measured(
+    run: Run, sentences: Sentences, measures: tuple[str, ...], options: LrpOptions | None = None
 ) -> Measured:
-    settings = MeasureSettings(measures, SITES, options)
+    settings = MeasureSettings(measures, SITES, options or LrpOptions())
     return measure(run, sentences, settings, Workers(), lambda *state: None)
 
 
-def split_half(evidence: Evidence, parts: list[list[int]]) -> float:
-    """The mean within-layer Spearman correlation between two random halves of the sentences."""
+def layers_of(heads: list[Head], sites: tuple[str, ...] = SITES) -> list[list[int]]:
+    """Places of the heads of each layer."""
+    places: dict[tuple[str, int], list[int]] = {}
+    for i, head in enumerate(heads):
+        if head.site in sites:
+            places.setdefault((head.site, head.layer), []).append(i)
+    return [layer for layer in places.values() if len(layer) > 1]
+
+
+def correlation(first: Tensor, second: Tensor, layers: list[list[int]]) -> Tensor:
+    """Spearman within layers of `[replicates, heads]`, `[replicates]`."""
+    return correlations(first, second.expand_as(first), layers)[0]
+
+
+def halves(evidence: Evidence, layers: list[list[int]]) -> float:
+    """The mean correlation between random halves of the sentences."""
     chance = torch.Generator().manual_seed(1)
-    found = []
-    for _ in range(HALVINGS):
-        order = torch.randperm(len(evidence.sums), generator=chance)
-        values = []
-        for half in order.tensor_split(2):
-            values.append((evidence.sums[half].sum(0) / evidence.counts[half].sum(0))[None])
-        found.append(float(correlations(*values, parts)[0]))
-    return statistics.mean(found)
+    picks = torch.zeros(HALVINGS, len(evidence.sums), dtype=torch.float64)
+    for row in picks:
+        row[torch.randperm(len(row), generator=chance)[: len(row) // 2]] = 1
+    sides = evidence.resampled(picks), evidence.resampled(1 - picks)
+    return float(correlation(*sides, layers).nanmean())
 
 
-def describe(row: Agreement) -> str:
-    if row.spearman is None or row.spearman_interval is None:
-        return "-"
-    return f"{row.spearman:.2f} ({row.spearman_interval[0]:.2f}..{row.spearman_interval[1]:.2f})"
+def interval(samples: Tensor) -> list[float]:
+    return samples.quantile(torch.tensor([0.025, 0.975], dtype=samples.dtype)).tolist()
 
 
-def compare(run: Run, sentences: Sentences, extra: bool) -> list[dict[str, object]]:
-    """One row for each combination."""
-    yardsticks = run_measures(run, sentences, ("confidence", "ablation", "gradient"), LrpOptions())
-    rows = []
-    for options in combinations(extra):
-        found = run_measures(run, sentences, ("lrp",), options)
+def stability(evidence: Evidence, draws: Tensor, layers: list[list[int]]) -> dict[str, float]:
+    again = correlation(evidence.resampled(draws), evidence.values()[None], layers)
+    return {"halves": halves(evidence, layers), "bootstrap": float(again.nanmean())}
+
+
+def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
+    """One row for each combination, and how stable the yardsticks are themselves."""
+    yardsticks = measured(run, sentences, YARDSTICKS)
+    heads, draws = yardsticks.heads, bootstrap_draws(len(sentences), REPLICATES)
+    layers = layers_of(heads)
+    ablation = yardsticks.evidence["ablation"]
+    base: Tensor | None = None
+    rows = {}
+    for options in COMBINATIONS:
+        found = measured(run, sentences, ("lrp",), options)
         lrp = found.evidence["lrp"]
-        groups = groups_of(found.heads)
-        pairs = agreement({"lrp": lrp, **yardsticks.evidence}, {}, found.heads, replicates=300)
-        by_pair = {(p.second, p.group): p for p in pairs if p.first == "lrp"}
-        values = lrp.values()
-        row: dict[str, object] = {
-            "rule": options.rule,
-            "layer norm": options.layer_norm,
-            "normalise": options.normalise,
-            "bias": options.bias,
-            "attention": options.attention,
+        samples = lrp.resampled(draws)
+        agreed = correlation(samples, ablation.resampled(draws), layers)
+        base = agreed if base is None else base
+        values = lrp.values()[None]
+        row: dict[str, Any] = stability(lrp, draws, layers)
+        for other, evidence in yardsticks.evidence.items():
+            at_sites = {site: layers_of(heads, (site,)) for site in SITES} | {"all": layers}
+            row[other] = {
+                site: float(correlation(values, evidence.values()[None], places))
+                for site, places in at_sites.items()
+            }
+        row |= {
+            "ablation interval": interval(agreed),
+            "gain": float((agreed - base).mean()),
+            "gain interval": interval(agreed - base),
+            "top share": statistics.mean(float(values[0, places].max()) for places in layers),
+            "sum |R|": max(station.magnitude for station in found.audit),
+            "biases": sum(station.bias for station in found.audit),
+            "lost": sum(station.rest for station in found.audit),
+            "unusable steps": max(found.unusable.values()),
         }
-        for site in SITES:
-            layers = groups.get(f"{site}.*") or groups.get(site) or []
-            group = f"{site}.*" if f"{site}.*" in groups else site
-            row[f"{site} halves"] = f"{split_half(lrp, layers):.2f}"
-            for other in ("ablation", "gradient", "confidence"):
-                row[f"{site} {other}"] = describe(by_pair[other, group])
-            largest = [float(values[places].max()) for places in layers]
-            row[f"{site} top share"] = f"{statistics.mean(largest):.2f}"
-        row["max sum |R|"] = f"{max(r.magnitude for r in found.audit):.3g}"
-        row["biases"] = f"{sum(r.bias for r in found.audit):.2f}"
-        row["lost"] = f"{sum(r.rest for r in found.audit):.3f}"
-        row["unusable steps"] = f"{max(found.unusable.values())}/{found.steps}"
-        rows.append(row)
-        print("  ", row, flush=True)
-    for other in ("ablation", "gradient", "confidence"):
-        halves = {}
-        for site in SITES:
-            layers = groups.get(f"{site}.*") or groups.get(site) or []
-            halves[f"{site} halves"] = f"{split_half(yardsticks.evidence[other], layers):.2f}"
-        rows.append({"rule": f"({other} itself)", **halves})
-    return rows
+        rows[name_of(options)] = row
+    own = {name: stability(e, draws, layers) for name, e in yardsticks.evidence.items()}
+    return {"rules": rows, "yardsticks": own, "steps": found.steps}
 
 
-def markdown(rows: list[dict[str, object]]) -> str:
-    names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(str(row.get(name, "")) for name in names) + " |" for row in rows]
+def lasting(run: Run, sentences: Sentences) -> dict[str, float]:
+    """Agreement of each measure between the first and the last checkpoint of the run."""
+    checkpoints = list_checkpoints(run.folder)
+    if len(checkpoints) < 2:
+        return {}
+    ends: dict[str, list[Tensor]] = {}
+    for checkpoint in (checkpoints[0], checkpoints[-1]):
+        load_weights(run.model, checkpoint / WEIGHTS)
+        for options in LASTING:
+            found = measured(run, sentences, ("lrp",), options)
+            ends.setdefault(name_of(options), []).append(found.evidence["lrp"].values()[None])
+        others = measured(run, sentences, YARDSTICKS)
+        for name, evidence in others.evidence.items():
+            ends.setdefault(name, []).append(evidence.values()[None])
+    layers = layers_of(others.heads)
+    agreed = {name: float(correlation(*pair, layers)) for name, pair in ends.items()}
+    return {"updates": [int(c.name) for c in (checkpoints[0], checkpoints[-1])], **agreed}
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """A table of one run."""
+    lines = [
+        "| rule, layer norm, normalise | halves | bootstrap | checkpoints "
+        "| ablation: all (95 %) | enc | dec | cross | gain on the default | gradient "
+        "| top share | sum abs(R) |",
+        "|---|" + "---:|" * 11,
+    ]
+    last = found["checkpoints"]
+    for name, row in found["rules"].items():
+        low, high = row["ablation interval"]
+        by_site = " | ".join(f"{row['ablation'][site]:.2f}" for site in SITES)
+        gain = "{:+.2f} ({:+.2f}..{:+.2f})".format(row["gain"], *row["gain interval"])
+        lines.append(
+            f"| {name} | {row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))} "
+            f"| {row['ablation']['all']:.2f} ({low:.2f}..{high:.2f}) | {by_site} | {gain} "
+            f"| {row['gradient']['all']:.2f} | {row['top share']:.2f} | {row['sum |R|']:.3g} |"
+        )
+    for name, row in found["yardsticks"].items():
+        stable = f"{row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))}"
+        lines.append(f"| ({name} itself) | {stable} |" + " |" * 8)
     return "\n".join(lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
 
 
 def main() -> None:
@@ -126,21 +194,19 @@ def main() -> None:
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--src", type=Path, required=True)
     parser.add_argument("--ref", type=Path, required=True)
-    parser.add_argument("--sentences", type=int, default=300)
-    parser.add_argument("--extra", action="store_true", help="also biases and attention")
+    parser.add_argument("--sentences", type=int, default=120)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     results = {}
     for folder in arguments.runs:
         run = load_run(folder)
         sentences = load_sentences(run, arguments.src, arguments.ref, arguments.sentences)
-        rows = compare(run, sentences, arguments.extra)
-        print(f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(rows)}\n", flush=True)
-        results[folder.name] = rows
-    if arguments.json:
-        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        found = compare(run, sentences)
+        found |= {"sentences": len(sentences), "checkpoints": lasting(run, sentences)}
+        print(f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(found)}\n", flush=True)
+        results[os.path.relpath(folder)] = found
+        write_json(HERE / "results" / "lrp_rules.json", results)
 
 
 if __name__ == "__main__":

@@ -116,6 +116,30 @@ def test_one_sign_only_gets_all():
     assert zplus.fractions(torch.tensor([0.0, 0.0]), 0).tolist() == [0.0, 0.0]
 
 
+@given(st.lists(st.tuples(*[st.sampled_from([-2.0, -1.0, 0.0, 1.0, 3.0])] * 2), min_size=1))
+def test_a_residual_sum_shares_as_its_two_contributions(pairs):
+    x, f = (torch.tensor(side)[None, None] for side in zip(*pairs, strict=True))
+    for epsilon in (0.0, 0.1):
+        for _, rule in rules(epsilon=epsilon):
+            ones = torch.ones(1, 1, 1, len(pairs))
+            found = torch.stack(rule.add(x, f)(ones, Window(1, 0, 1)))
+            expected = rule.fractions(torch.stack([x, f]), 0)
+            torch.testing.assert_close(found[:, :, :, 0], expected)
+
+
+def test_a_bias_that_shares_may_be_many_times_as_large_as_the_rest():
+    x, at = random(1, 1, 4, seed=0) * 1e-6, Window(1, 0, 1)
+    map_ = LinearMap(random(9, 4, seed=1).abs(), random(9, seed=2) * 1e3)
+    message = random(1, 1, 1, 9, seed=3)
+    for _, rule in rules("share", epsilon=0.0):
+        for sign in (1, -1):  # neurons with contributions of one sign only
+            inputs = sign * x.abs()
+            y = nn.functional.linear(inputs, map_.weight, map_.bias)
+            found, _ = rule.linear(inputs, y, map_)(message.clone(), at)
+            expected = message[0, 0, 0] @ rule.fractions(map_.weight * inputs[0, 0], 1)
+            torch.testing.assert_close(found[0, 0, 0], expected)
+
+
 def test_nothing_to_divide_by_passes_nothing_on():
     rule = Ratio(LrpOptions(epsilon=0.0))
     assert rule.fractions(torch.tensor([1.0, -1.0]), 0).tolist() == [0.0, 0.0]

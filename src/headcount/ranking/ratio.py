@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headcount.ranking.rule import (
     Flow,
@@ -24,7 +25,8 @@ class Ratio(Rule):
         return contributions * self.inverse(contributions.sum(dim, keepdim=True))
 
     def linear(self, x: Tensor, y: Tensor, map_: LinearMap) -> Flow:
-        inverse = self.inverse(y - map_.bias if self.bias_shares else y)
+        # Not y - b: the bias may be many times as large as the rest.
+        inverse = self.inverse(F.linear(x, map_.weight) if self.bias_shares else y)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             shared = message.mul_(at(inverse))
