@@ -251,6 +251,8 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
         raise UserError(f"{path} is not valid YAML: {reason}.", "Mend the file.") from error
     if not isinstance(given, dict):
         raise UserError(f"{path} holds no settings.", "A recipe is a YAML mapping of sections.")
+    if "pairs" in given:
+        raise UserError(f"{path} is the recipe of a study.", "Give it to `headcount study`.")
     for override in overrides:
         _apply_override(given, override)
     return parse_config(given, where=str(path))
@@ -294,6 +296,8 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
     first = error.errors()[0]
     location = [str(part) for part in first["loc"]]
     key = ".".join(location)
+    if first["type"] == "missing":
+        return UserError(f"{where}: {key} is missing.", "Add it.")
     if first["type"] != "extra_forbidden":
         reason = first["msg"].removeprefix("Value error, ")
         value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"

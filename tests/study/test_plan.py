@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headcount.config import load_recipe
 from headcount.errors import UserError
 from headcount.study.plan import make_plan
 from headcount.study.recipe import load_study
@@ -113,3 +114,17 @@ def test_bad_recipes_are_clear(recipe: Path) -> None:
     recipe.write_text(good.replace("- {name: en-fr", "- {name: ../up"))
     with pytest.raises(UserError, match="name"):
         load_study(recipe)
+    for key in ("run", "conllu"):
+        recipe.write_text(good.replace("domain: talk", f"{key}: NOWHERE"))
+        with pytest.raises(UserError, match="NOWHERE"):
+            load_study(recipe)
+    recipe.write_text("title: nothing\n")
+    with pytest.raises(UserError, match="pairs is missing"):
+        load_study(recipe)
+
+
+def test_the_two_kinds_of_recipes_are_told_apart(recipe: Path) -> None:
+    with pytest.raises(UserError, match="headcount study"):
+        load_recipe(recipe)
+    with pytest.raises(UserError, match="headcount train"):
+        load_study(recipe.with_name("train.yaml"))

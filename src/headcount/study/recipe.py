@@ -8,9 +8,10 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator
 
-from headcount.config import Count, Positive, Section, readable_error
+from headcount.config import Config, Count, Positive, Section, readable_error
 from headcount.errors import UserError
 from headcount.files import require_file
+from headcount.run import CONFIG, WEIGHTS
 
 Penalty = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -111,6 +112,8 @@ def load_study(path: Path) -> StudyConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())
         raise UserError(f"{path} is not valid YAML: {reason}.", "Mend the file.") from error
+    if isinstance(given, dict) and "pairs" not in given and given.keys() & Config.model_fields:
+        raise UserError(f"{path} is the recipe of a training.", "Give it to `headcount train`.")
     try:
         study = StudyConfig.model_validate(given)
     except ValidationError as error:
@@ -120,6 +123,13 @@ def load_study(path: Path) -> StudyConfig:
         pair.run = pair.run and _beside(path, pair.run)
         pair.conllu = pair.conllu and _beside(path, pair.conllu)
         require_file(pair.recipe)
+        if pair.conllu:
+            require_file(pair.conllu)
+        if pair.run and not all((pair.run / name).is_file() for name in (CONFIG, WEIGHTS)):
+            raise UserError(
+                f"{path}: pair '{pair.name}': {pair.run} is not a finished run.",
+                "Give the folder of one, or leave `run` out to train it here.",
+            )
     return study
 
 
