@@ -190,6 +190,8 @@ class TrainingConfig(Section):
     """The schedule's factor (App. B.3): rate = scale / sqrt(width) x ..."""
     warmup: Positive = 16000
     """Updates until the largest learning rate; then it falls as 1 / sqrt(update)."""
+    cooldown: Count = 0
+    """The last updates, over which the learning rate falls on to zero; 0 as in the paper."""
     embedding_rate: Annotated[float, Field(gt=0)] = 1.0
     """Learning rate of embeddings (but not of a tied output layer), as a multiple of the others."""
     adam_beta1: Share = 0.9

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headcount.training.schedule import inverse_square_root
+from headcount.training.schedule import cooldown, inverse_square_root
 
 
 def test_peaks_at_the_end_of_warmup_at_the_papers_value() -> None:
@@ -20,3 +20,10 @@ def test_linear_then_inverse_square_root() -> None:
 
     assert rate(50) == pytest.approx(rate(100) / 2)
     assert rate(400) == pytest.approx(rate(100) / 2)
+
+
+def test_cooldown_touches_only_the_end_and_never_reaches_zero() -> None:
+    factors = [cooldown(update, updates=100, length=9) for update in range(1, 101)]
+    assert factors[:91] == [1.0] * 91
+    assert factors[91:] == pytest.approx([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1])
+    assert cooldown(100, updates=100, length=0) == 1.0

@@ -22,7 +22,7 @@ from headcount.training.loop import ParameterGroup, Progress, Trainer
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.objective import Objective
 from headcount.training.preparation import Prepared, Report, prepare_together
-from headcount.training.schedule import inverse_square_root
+from headcount.training.schedule import cooldown, inverse_square_root
 
 Observer = Callable[[dict[str, Any]], None]
 
@@ -73,12 +73,13 @@ def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observ
     model, training = run.model, run.config.training
 
     def rate(update: int) -> float:
-        return inverse_square_root(
+        plain = inverse_square_root(
             update,
             scale=training.learning_rate_scale,
             width=run.config.model.width,
             warmup=training.warmup,
         )
+        return plain * cooldown(update, updates=training.updates, length=training.cooldown)
 
     def evaluate() -> dict[str, Any]:
         line = evaluate_run(run, prepared.dev, workers)
