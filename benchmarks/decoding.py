@@ -46,7 +46,6 @@ from headcount.data.sampling import spread as spread_evenly
 from headcount.files import read_lines, write_json
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
-from headcount.model.embedding import sinusoids
 from headcount.run import Run, load_run
 
 BEAM, LONGEST = 4, 60
@@ -134,7 +133,7 @@ def _write_work(run: Run, lines: list[str], options: argparse.Namespace, folder:
     }
     write_json(folder / "shape.json", shape)
     weights = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    weights["positions"] = sinusoids(512, config.width)
+    weights["positions"] = run.model.source_embedding.positions.clone()
     save_file(weights, folder / "weights.safetensors")
 
 

@@ -10,7 +10,7 @@ from headcount.config import load_recipe
 from headcount.training.train import train
 
 WORK = HERE / ".work"
-UPDATES = 1500
+UPDATES = 600
 
 
 def post_norm_run(corpus: Path) -> Path:
@@ -27,10 +27,10 @@ def post_norm_run(corpus: Path) -> Path:
         "model.norm": "post",
         "training.updates": UPDATES,
         "training.minutes": "null",
-        "training.warmup": 600,
+        "training.warmup": 400,
         "training.learning_rate_scale": 0.3,
         "training.evaluate_every": UPDATES,
-        "training.save_every": 250,
+        "training.save_every": 200,
         "training.average_checkpoints": 1,
         "training.bleu_sentences": 100,
     }

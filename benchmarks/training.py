@@ -50,7 +50,6 @@ from safetensors.torch import save_file
 from headcount.config import Config, load_recipe
 from headcount.data.batches import Batch, updates
 from headcount.files import write_json
-from headcount.model.embedding import sinusoids
 from headcount.model.transformer import Transformer
 from headcount.pruning.arithmetic import translation_products
 from headcount.training.preparation import prepare_training
@@ -134,7 +133,7 @@ def _write_work(options: argparse.Namespace, folder: Path) -> float:
         tensors |= {f"{number}.source": batch.source, f"{number}.target": batch.target_output}
     save_file(tensors, folder / "batches.safetensors")
     weights = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    weights["positions"] = sinusoids(512, config.model.width)
+    weights["positions"] = model.source_embedding.positions.clone()
     save_file(weights, folder / "weights.safetensors")
     write_json(folder / "shape.json", _shape(config, source.size, target.size))
     return 6.0 * sum(_products(model, batch) for batch in batches)

@@ -82,9 +82,13 @@ def bench(
     singles: int = 20,
     memory: bool = True,
     device: torch.device | str = "cpu",
+    clock: Callable[[], float] = time.perf_counter,
     report: Report = lambda stage, done, total: None,
 ) -> list[Bench]:
-    """Measure runs on the same lines; `singles` of them are also translated one at a time."""
+    """Measure runs on the same lines; `singles` of them are also translated one at a time.
+
+    `clock` may be `time.process_time`, which a busy machine changes less.
+    """
     if rounds < 1:
         raise UserError(f"{rounds} rounds measure nothing.", "Ask for at least one.")
     runs = [load_run(folder, device) for folder in folders]
@@ -92,7 +96,7 @@ def bench(
     tasks = [
         _tasks(run, tokens, beam, singles) for run, tokens in zip(runs, sentences, strict=True)
     ]
-    timings = interleaved(tasks, rounds, report)
+    timings = interleaved(tasks, rounds, report, clock)
     first, tokens = runs[0], sentences[0]
     targets = [len(best[0].tokens) + 1 for best in translate_tokens(first, tokens, GREEDY)]
     lengths = [len(sentence) + 1 for sentence in tokens]
@@ -139,6 +143,7 @@ def interleaved(
     tasks: Sequence[dict[str, Callable[[], int]]],
     rounds: int,
     report: Report = lambda stage, done, total: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Timing]]:
     """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
     seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
@@ -146,9 +151,9 @@ def interleaved(
         for name in tasks[0]:
             for turn in range(len(tasks)):
                 contestant = (turn + number) % len(tasks)
-                began = time.perf_counter()
+                began = clock()
                 sentences = tasks[contestant][name]()
-                took = time.perf_counter() - began
+                took = clock() - began
                 if number:  # the first round warms up
                     seconds[contestant][name].append(took / sentences)
         report("Timing", number + 1, rounds + 1)
