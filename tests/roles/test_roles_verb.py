@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headcount.cli import app
+from headcount.data.builtin import generate
+from headcount.data.conllu import write_conllu
 from headcount.errors import UserError
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def test_json(place: Place) -> None:
         ([], "No sentences were given"),
         (["--src", "missing.en"], "missing.en does not exist"),
         (["--conllu", "broken.conllu"], "broken.conllu, line 1"),
+        (["--src", "test.en", "--conllu", "other.conllu"], "None of the 60 parses of other.conllu"),
         (["--src", "test.en", "--sites", "encoder"], "Unknown attention site"),
         (["--conllu", "test.conllu", "--relations", "all,nsubj"], "not a list of relations"),
         (["--conllu", "test.conllu", "--threshold", "95"], "threshold of 95"),
@@ -60,6 +63,7 @@ def test_bad_input_is_one_line(
 ) -> None:
     monkeypatch.chdir(place.folder)
     (place.folder / "broken.conllu").write_text("1\tonly\tthree\n")
+    write_conllu(place.folder / "other.conllu", [parse for parse, _ in generate(60, seed=6)])
     done = call("run", *arguments)
     assert isinstance(done.exception, UserError)
     assert message in str(done.exception)

@@ -9,6 +9,7 @@ import pytest
 from headcount.config import load_recipe
 from headcount.errors import UserError
 from headcount.study.plan import make_plan
+from headcount.study.publish import write_manifest
 from headcount.study.recipe import load_study
 from headcount.study.stages import Stage
 
@@ -98,6 +99,24 @@ def test_packed_text_of_ones_own_is_found(recipe: Path, tmp_path: Path) -> None:
     assert rank[rank.index("--ref") + 1] == str(data / "dev.fr")
     assert roles[roles.index("--src") + 1] == str(data / "test.en.gz")
     assert str(data / "test.en.gz") in stages["bench"].command
+
+
+def test_sources_without_a_parser_have_roles_without_relations(recipe: Path) -> None:
+    (recipe.with_name("train.yaml")).write_text("data: {corpus: builtin, source: fr, target: en}\n")
+    roles = plan(recipe)["en-fr/full/roles"].command
+    assert roles[-4:] == ("--relations", "none", "--sentences", "6")
+    (recipe.with_name("gold.conllu")).touch()
+    recipe.write_text(recipe.read_text().replace("domain: talk", "conllu: gold.conllu"))
+    roles = plan(recipe)["en-fr/full/roles"].command
+    assert roles[3:5] == ("--conllu", str(recipe.with_name("gold.conllu")))
+    assert "--relations" not in roles
+
+
+def test_a_run_is_no_place_for_a_study(recipe: Path, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(UserError, match="holds a run"):
+        write_manifest(load_study(recipe), tmp_path)
+    assert not (tmp_path / "study.json").exists()
 
 
 def test_bad_recipes_are_clear(recipe: Path) -> None:

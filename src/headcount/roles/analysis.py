@@ -229,6 +229,11 @@ class _Analysis:
                 f" {mapping.without_tokens} without tokens).",
                 "Give sentences that the model can translate.",
             )
+        if mapping.unmapped and not mapping.mapped:
+            raise UserError(
+                f"None of the {mapping.unmapped} parses of {self.text.parser} fits its sentence.",
+                "Give the parses of these very sentences, in their order.",
+            )
         bootstrap = Bootstrap.seeded(groups_for(mapping.sentences), seed)
         heads: list[HeadReport] = []
         for counts in self.counts.values():

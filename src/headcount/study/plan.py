@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headcount.config import Config, load_recipe
+from headcount.roles.parses import SPACY_LANGUAGE
 from headcount.study.models import Model, models_of
 from headcount.study.recipe import PairConfig, StudyConfig
 from headcount.study.stages import Stage
@@ -159,8 +160,11 @@ def _analysis_stages(
         (run / "analysis" / "ranking.json",), (made.name,), (), (),
         sentences * SECONDS_A_RANKED_SENTENCE,
     )  # fmt: skip
-    source = _side(corpus, "test", data.source)
-    parses = ("--conllu", str(pair.conllu)) if pair.conllu else ("--src", source)
+    parses: tuple[str, ...] = ("--src", _side(corpus, "test", data.source))
+    if pair.conllu:
+        parses = ("--conllu", str(pair.conllu))
+    elif data.source != SPACY_LANGUAGE:  # no parser: the roles that need none
+        parses += ("--relations", "none")
     # After the ranking: both add columns to the same head table.
     yield Stage(
         f"{made.name}/roles", "roles",

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from headcount.config import load_recipe
+from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
+from headcount.run import CONFIG
 from headcount.study.models import models_of
 from headcount.study.recipe import PairConfig, StudyConfig
 from headcount.study.report import write_report
@@ -25,6 +27,8 @@ LIBRARIES = ("headcount", "torch", "tokenizers", "sacrebleu", "spacy", "numpy")
 def write_manifest(study: StudyConfig, folder: Path) -> None:
     """List what the study is made of; the date of its beginning stays."""
     path = folder / STUDY
+    if (folder / CONFIG).exists() and not path.exists():
+        raise UserError(f"{folder} holds a run, not a study.", "Choose another --out.")
     before = read_json(path) if path.exists() else {}
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     models = [model for pair in study.pairs for model in models_of(study, pair)]

@@ -72,7 +72,7 @@ class PairConfig(Section):
     run: Path | None = None
     """A run trained before; the recipe then only says what its data is and how twins train."""
     conllu: Path | None = None
-    """Parsed sentences for the roles, instead of the test set parsed by spaCy."""
+    """Parses for the roles, not spaCy's of the test set; needed where the source is not English."""
     pruning: PruningConfig | None = None
     """Prunings of this pair, instead of the study's."""
 
