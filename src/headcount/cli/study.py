@@ -52,4 +52,5 @@ def study(
     if json:
         print_json({"study": str(out), "stages": chosen})
     elif not quiet:
-        results.print(f"{len(chosen)} stages done. Report: {out / 'report.html'}")
+        page = f" Report: {out / 'report.html'}" if "report" in chosen else ""
+        results.print(f"{len(chosen)} stages done.{page}", soft_wrap=True)
