@@ -1,0 +1,79 @@
+"""What tools/publish_results.py copies, and what it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from headcount.files import write_json
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("publish", ROOT / "tools" / "publish_results.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    folder = tmp_path / "study"
+    for name in (
+        "figures/fig7-bleu.png", "figures/fig7-bleu.pdf", "tables/models.md", "scores/a.json",
+        "stages/a.json", "stages/a.log", "runs/a/analysis/heads.csv", "runs/a/model.safetensors",
+        "claims.json",
+    ):  # fmt: skip
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"this is {name}")
+    write_json(folder / "explorer" / "a.json", {"sentences": [{"text": "A sentence of ours."}]})
+    return folder
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    (folder / "tables").mkdir(parents=True)
+    (folder / "tables" / "old.md").write_text("of an earlier study")
+    (folder / "sentences.en").write_text("A sentence of ours.\n")
+    return folder
+
+
+def test_no_weights_no_logs_nothing_old(tool: ModuleType, study: Path, out: Path) -> None:
+    tool.publish(study, out)
+    found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
+    assert found == {
+        "figures/fig7-bleu.png", "tables/models.md", "scores/a.json", "stages/a.json",
+        "heads/a.csv", "claims.json", "sentences.en",
+    }  # fmt: skip
+
+
+def test_sentences_of_a_corpus_are_refused(tool: ModuleType, study: Path, out: Path) -> None:
+    write_json(study / "explorer" / "b.json", {"sentences": [{"text": "Somebody else's."}]})
+    with pytest.raises(SystemExit, match="1 sentences that are not in"):
+        tool.publish(study, out)
+    assert (out / "tables" / "old.md").exists()
+
+
+def test_tables_of_a_page(tool: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "models.md").write_text("| new |\n")
+    page = "Before.\n<!-- models -->\n| old |\n<!-- /models -->\nAfter.\n"
+    expected = "Before.\n<!-- models -->\n| new |\n<!-- /models -->\nAfter.\n"
+    assert tool.with_tables(page, tmp_path) == expected
+
+
+def test_the_page_shows_what_is_published(tool: ModuleType) -> None:
+    page, tables = ROOT / "docs" / "results.md", ROOT / "results" / "tables"
+    if not tables.is_dir():
+        pytest.skip("nothing has been published yet")
+    text = page.read_text(encoding="utf-8")
+    assert "<!-- " in text
+    assert tool.with_tables(text, tables) == text

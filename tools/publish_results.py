@@ -1,0 +1,93 @@
+"""Put a finished study into results/, and its tables into docs/results.md.
+
+    headcount report STUDY --src results/sentences.en
+    python tools/publish_results.py STUDY
+
+Weights and corpus sentences stay out: attention maps are drawn on the sentences of
+results/sentences.en, which belong to this project, and nothing is published where the study's maps
+show any other. In the page, what stands between `<!-- NAME -->` and `<!-- /NAME -->` is replaced by
+tables/NAME.md of the study.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from pathlib import Path
+
+from headcount.files import read_json, read_lines, write_text
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+SENTENCES = "sentences.en"
+KEPT = {
+    "figures": ("png", "svg", "csv", "gif"),
+    "tables": ("md", "tex", "csv"),
+    "scores": ("json",),
+    "stages": ("json",),
+}
+
+
+def main() -> None:
+    """Copy, check, and refresh the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("study", type=Path)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, default=PAGE)
+    given = parser.parse_args()
+    publish(given.study, given.out)
+    if given.page.exists():
+        page = given.page.read_text(encoding="utf-8")
+        write_text(given.page, with_tables(page, given.out / "tables"))
+    print(f"{given.out}: {sum(1 for _ in given.out.rglob('*.*'))} files.")
+
+
+def publish(study: Path, out: Path) -> None:
+    """Copy what of a study can be published; `out` holds the sentences already."""
+    own = set(read_lines(out / SENTENCES))
+    strangers = foreign_sentences(study, own)
+    if strangers:
+        raise SystemExit(
+            f"{study}: maps show {len(strangers)} sentences that are not in {out / SENTENCES}."
+            f" Run `headcount report {study} --src {out / SENTENCES}` first."
+        )
+    for name in ("study.json", "claims.json", "bench.json"):
+        if (study / name).is_file():
+            shutil.copyfile(study / name, out / name)
+    for folder, kinds in KEPT.items():
+        found = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
+        replace(out / folder, {path.name: path for path in found})
+    heads = (study / "runs").glob("*/analysis/heads.csv")
+    replace(out / "heads", {f"{path.parents[1].name}.csv": path for path in heads})
+
+
+def replace(folder: Path, files: dict[str, Path]) -> None:
+    """Make `folder` hold copies of `files`, by name, and nothing else."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, path in sorted(files.items()):
+        shutil.copyfile(path, folder / name)
+
+
+def foreign_sentences(study: Path, own: set[str]) -> set[str]:
+    """Sentences that a study's attention maps show and that are not ours."""
+    shown = set()
+    for path in (study / "explorer").glob("*.json"):
+        shown |= {sentence["text"] for sentence in read_json(path)["sentences"]}
+    return shown - own
+
+
+def with_tables(page: str, tables: Path) -> str:
+    """The page with every marked block replaced by the table of that name."""
+
+    def table(match: re.Match[str]) -> str:
+        name = match[1]
+        text = (tables / f"{name}.md").read_text(encoding="utf-8").strip()
+        return f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
+
+    return re.sub(r"<!-- ([\w-]+) -->.*?<!-- /\1 -->", table, page, flags=re.S)
+
+
+if __name__ == "__main__":
+    main()
