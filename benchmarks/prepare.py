@@ -7,6 +7,10 @@ that process and all its workers is sampled. Two texts: `repeated` holds the pai
 `varied` two letters of every twentieth word are swapped at random, so that new words keep coming as
 they do in a large corpus, and looking words up cannot answer everything.
 
+Peers make the same of the same text, token ids of both sides on disk, by programs of one process:
+SentencePiece (BPE; its trainer and its encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary
+lookup). Each is left out above the number of pairs in PEERS, where it would take too long.
+
 Memory is the sum of resident sets (a page shared by workers counts once for each) and the
 proportional set size (every page counts once). CPU seconds, of all processes and with their start,
 tell a slow program from a busy machine. Results go to benchmarks/results/prepare.json.
@@ -55,9 +59,9 @@ def main() -> None:
         for text in options.texts.split(","):
             for pairs in map(int, options.pairs.split(",")):
                 megabytes = _write_texts(options.corpus, folder, text, pairs)
-                for step in STEPS:
+                for step in _steps(pairs, options.python):
                     row = {"text": text, "pairs": pairs, "text_mb": megabytes, "step": step}
-                    row |= _watch(step, folder, options.vocabulary)
+                    row |= _watch(step, folder, options.vocabulary, options.python)
                     row["pairs_per_second"] = round(pairs / row["seconds"])
                     rows.append(row)
                     print(json.dumps(row), flush=True)
@@ -76,6 +80,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=int, default=8000)
     parser.add_argument("--scratch", type=Path, help="where the texts are written meanwhile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "prepare.json")
+    parser.add_argument("--python", help="interpreter that has the peers; without it no peers")
     # Used by the script itself, for the process that is measured.
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -125,14 +130,22 @@ def _batches(folder: Path, vocabulary: int) -> dict[str, Any]:
 
 
 STEPS = {"bpe": _bpe, "prepare": _prepare, "batches": _batches}
+PEERS = {"sentencepiece": 1_000_000, "subword-nmt": 100_000}  # contenders/with_subwords.py
+
+
+def _steps(pairs: int, peers: str | None) -> list[str]:
+    return [*STEPS, *(peer for peer, most in PEERS.items() if peers and pairs <= most)]
 
 
 # Measuring
 
 
-def _watch(step: str, folder: Path, vocabulary: int) -> dict[str, Any]:
+def _watch(step: str, folder: Path, vocabulary: int, peers: str | None) -> dict[str, Any]:
     """Run one step in a fresh process and sample the memory of all its processes."""
-    command = [sys.executable, __file__, "--step", step, "--folder", str(folder)]
+    own = [sys.executable, __file__, "--step"]
+    script = HERE / "contenders" / "with_subwords.py"
+    theirs = [str(peers), str(script)]
+    command = [*(theirs if step in PEERS else own), step, "--folder", str(folder)]
     resident = proportional = 0
     with subprocess.Popen(
         [*command, "--vocabulary", str(vocabulary)], stdout=subprocess.PIPE, text=True

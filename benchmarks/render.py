@@ -1,0 +1,305 @@
+"""`RESULTS.md` from the JSON files of `results/`: aims against what was measured.
+
+    python benchmarks/render.py
+
+Nothing is measured here, so the page is the same whenever the results are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from measuring import HERE, RESULTS
+
+Results = dict[str, Any]
+Row = tuple[str, str, str, str, bool | None]  # what, against, aim, measured, reached
+
+
+def main() -> None:
+    (HERE / "RESULTS.md").write_text(render(_load()), encoding="utf-8")
+
+
+def _load() -> dict[str, Results]:
+    return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
+
+
+def render(found: dict[str, Results]) -> str:
+    """The whole page; a benchmark without results is left out of it."""
+    parts = [HEAD, _table(AIMS_HEAD, [_aim_cells(row) for row in aims(found)])]
+    for name, section in SECTIONS.items():
+        if name in found:
+            parts.append(section(found[name]))
+    return "\n\n".join(parts) + "\n"
+
+
+HEAD = """\
+# Results
+
+Made by `python benchmarks/render.py` from `benchmarks/results/*.json`; what each benchmark does is
+in [README.md](README.md). Every comparison is a ratio within rounds in which all contenders take
+turns on the same machine; given are the median and, in brackets, the least and the most of the
+rounds. Seconds are the processor's unless "wall" is said: the machine was busy with other work, and
+its load (1, 5 and 15 minutes) stands beside the figures."""
+
+AIMS_HEAD = ("what", "against", "aim", "measured", "reached")
+
+
+def aims(found: dict[str, Results]) -> list[Row]:
+    """The table of aims: one row for each that was measured."""
+    rows: list[Row] = []
+    for name, maker in AIMS.items():
+        if name in found:
+            rows.extend(maker(found[name]))
+    return rows
+
+
+def _training_aims(result: Results) -> Iterable[Row]:
+    for peer, each in result["faster_than_cpu"].items():
+        aim = "ahead, aim 1.3x"
+        yield "training, source tokens/s", peer, aim, _times(each), each["median"] >= 1.3
+    share = result["flops_utilisation_cpu"]["headcount"]
+    yield "training, share of matrix peak", "the machine", "reported", _percent(share), None
+
+
+def _decoding_aims(result: Results) -> Iterable[Row]:
+    for batch in ("batch 1", "batch 32"):
+        for peer, each in result[batch]["faster_than_cpu"].items():
+            engine = peer == "CTranslate2"
+            aim = "gap stated" if engine else "aim 2x"
+            reached = None if engine else each["median"] >= 2
+            yield f"beam 4, {batch}, sentences/s", peer, aim, _times(each), reached
+
+
+def _lrp_aims(result: Results) -> Iterable[Row]:
+    for rule, each in result["rules"].items():
+        what = f"LRP ({rule})"
+        once, passes = each["faster_than_stepwise"], each["of_backward"]
+        yield what, "one step at a time", "at least 20x", _times(once), once["median"] >= 20
+        reached = passes["median"] <= 1.5
+        yield what, "backward passes", "at most 1.5x their time", _times(passes), reached
+
+
+def _roles_aims(result: Results) -> Iterable[Row]:
+    each = result["roles_to_forward"]
+    reached = each["median"] <= 1.5
+    yield "roles", "encoder's forward pass", "at most 1.5x its time", _times(each), reached
+
+
+def _prepare_peer_aims(result: Results) -> Iterable[Row]:
+    for pairs in sorted({row["pairs"] for row in result["results"]}):
+        steps = {row["step"]: row for row in result["results"] if row["pairs"] == pairs}
+        own = steps["bpe"]["cpu_seconds"] + steps["prepare"]["cpu_seconds"]
+        for peer in ("sentencepiece", "subword-nmt"):
+            if peer in steps:
+                ratio = steps[peer]["cpu_seconds"] / own
+                what = f"BPE and token ids, {pairs:,} pairs"
+                yield what, peer, "faster", f"{ratio:.2f}x", ratio > 1
+
+
+def _prepare_aims(result: Results) -> Iterable[Row]:
+    for text in sorted({row["text"] for row in result["results"]}):
+        for step in ("bpe", "prepare", "batches"):
+            rows = [r for r in result["results"] if (r["text"], r["step"]) == (text, step)]
+            if len(rows) > 1:
+                first, last = rows[0], rows[-1]
+                growth = last["peak_rss_mb"] / first["peak_rss_mb"]
+                sizes = f"{first['pairs']:,} to {last['pairs']:,} pairs"
+                megabytes = f"{first['peak_rss_mb']} to {last['peak_rss_mb']} MB"
+                what = f"memory of `{step}`, {text} text"
+                yield what, sizes, "flat", f"{megabytes} ({growth:.2f}x)", growth < 1.5
+
+
+def _pruned_aims(result: Results) -> Iterable[Row]:
+    for name, model in result["models"].items():
+        if name == "full":
+            continue
+        for task, each in model.items():
+            if isinstance(each, dict) and "ceiling" in each and "batch 64" in task:
+                measured = f"{each['speed_up']:.2f}x of {each['ceiling']:.2f}x"
+                share = f"{measured} ({100 * each['of_ceiling']:.0f} %)"
+                what = f"pruned to {name}: {task}"
+                yield what, "arithmetic ceiling", "80 % of it", share, each["of_ceiling"] >= 0.8
+
+
+AIMS: dict[str, Callable[[Results], Iterable[Row]]] = {
+    "training": _training_aims,
+    "decoding": _decoding_aims,
+    "lrp": _lrp_aims,
+    "roles": _roles_aims,
+    "prepare-peers": _prepare_peer_aims,
+    "prepare": _prepare_aims,
+    "pruned": _pruned_aims,
+}
+
+
+# Details of each benchmark
+
+
+def _training(result: Results) -> str:
+    names = list(result["source_tokens_per_cpu_second"])
+    rows = [
+        (
+            name,
+            _figure(result["source_tokens_per_cpu_second"][name]),
+            _figure(result["source_tokens_per_wall_second"][name]),
+            _percent(result["flops_utilisation_cpu"][name]),
+            f"{result['peak_rss_mb'][name]:.0f} MB",
+        )
+        for name in names
+    ]
+    head = ("", "source tokens / CPU s", "source tokens / wall s", "of matrix peak", "memory")
+    losses = ", ".join(f"{name} {loss:.5f}" for name, loss in result["same_loss"].items())
+    text = (
+        f"{_place(result)} {result['updates']} updates a round, {result['rounds']} rounds,"
+        f" {result['threads']} thread. Matrix peak: {_figure(result['peak_gflops_cpu'])} GFLOPS a"
+        f" CPU second. Loss of the same weights on the same batch: {losses}. {_versions(result)}"
+    )
+    parts = ["## Training", text, _table(head, rows)]
+    if "two_cores" in result:
+        two = result["two_cores"]
+        speeds = two["source_tokens_per_wall_second"]
+        parts.append(
+            f"Two cores, wall clock, load {two['load']}: one process with two threads"
+            f" {_figure(speeds['two threads'])} source tokens/s, two processes with one thread each"
+            f" {_figure(speeds['two processes'])}: {_times(two['processes_faster'])}."
+        )
+    return "\n\n".join(parts)
+
+
+def _decoding(result: Results) -> str:
+    model = ", ".join(f"{name} {value}" for name, value in result["model"].items())
+    text = f"{_place(result)} Model: {model}. {_versions(result)}"
+    parts = ["## Beam search", text]
+    for batch in ("batch 1", "batch 32"):
+        each = result[batch]
+        rows = [
+            (
+                peer,
+                _figure(each["sentences_per_cpu_second"][peer]),
+                _figure(each["sentences_per_cpu_second"][f"headcount as {peer}"]),
+                _times(each["faster_than_cpu"][peer]),
+                _times(each["faster_than_wall"][peer]),
+                f"{100 * each['same_translations'][peer]:.0f} %",
+            )
+            for peer in each["faster_than_cpu"]
+        ]
+        head = (
+            "peer",
+            "its sentences / CPU s",
+            "headcount's",
+            "ratio",
+            "wall",
+            "same translations",
+        )
+        title = f"{batch.capitalize()}, {each['sentences']} sentences:"
+        parts += [title, _table(head, rows)]
+    return "\n\n".join(parts)
+
+
+def _growth(result: Results) -> str:
+    rows = []
+    for name in ("training", "LRP", "roles"):
+        for grows, each in result[name].items():
+            sizes = f"{each['sizes'][0]} to {each['sizes'][-1]}"
+            times = f"{each['cpu_seconds'][0]} to {each['cpu_seconds'][-1]} s"
+            memory = f"{each['peak_mb'][0]} to {each['peak_mb'][-1]} MB"
+            rows.append(
+                (
+                    name,
+                    f"{grows}, {sizes}",
+                    times,
+                    f"{each['exponent']:.2f}",
+                    memory,
+                    f"{each['memory_exponent']:.2f}",
+                )
+            )
+    head = ("", "what grows", "CPU time", "exponent", "tensors alive", "exponent")
+    text = f"{_place(result)} Exponents of power laws; 1 is linear."
+    picture = "![Time and memory against size](results/growth.svg)"
+    return "\n\n".join(["## How cost grows", text, _table(head, rows), picture])
+
+
+def _pruned(result: Results) -> str:
+    rows = []
+    for name, model in result["models"].items():
+        for task, each in model.items():
+            if isinstance(each, dict) and "ceiling" in each:
+                cost = f"{each['cpu_ms_a_sentence']} ({each['quartiles'][0]}..."
+                cost += f"{each['quartiles'][1]})"
+                speed = f"{each['speed_up']:.2f}x", f"{each['ceiling']:.2f}x"
+                rows.append((name, task, cost, *speed))
+    head = ("model", "task", "CPU ms a sentence (quartiles)", "speed-up", "ceiling")
+    note = (
+        "Speed-ups above the ceiling: it counts multiply-adds, and heads also cost softmax and"
+        " copying."
+    )
+    return "\n\n".join(["## Pruned models", f"{_place(result)} {note}", _table(head, rows)])
+
+
+def _prepare(result: Results) -> str:
+    head = ("text", "pairs", "step", "CPU s", "wall s", "pairs / wall s", "RSS MB", "PSS MB")
+    names = ("text", "pairs", "step", "cpu_seconds", "seconds", "pairs_per_second")
+    rows = [
+        tuple(str(row[name]) for name in (*names, "peak_rss_mb", "peak_pss_mb"))
+        for row in result["results"]
+    ]
+    machine = result["machine"]
+    text = f"{machine['cpu']}, {machine['cores']} cores, load {machine['load']:.1f}."
+    return "\n\n".join(["## Preparing data", text, _table(head, rows)])
+
+
+SECTIONS: dict[str, Callable[[Results], str]] = {
+    "training": _training,
+    "decoding": _decoding,
+    "pruned": _pruned,
+    "prepare-peers": lambda result: _prepare(result).replace("data", "data, with peers", 1),
+    "prepare": _prepare,
+    "growth": _growth,
+}
+
+
+# How figures are written
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    lines = ["| " + " | ".join(cells) + " |" for cells in (head, *rows)]
+    lines.insert(1, "|" + "---|" * (lines[0].count(" | ") + 1))
+    return "\n".join(lines)
+
+
+def _aim_cells(row: Row) -> tuple[str, ...]:
+    return (*row[:4], {True: "yes", False: "no", None: ""}[row[4]])
+
+
+def _times(spread: dict[str, float]) -> str:
+    return f"{spread['median']:.2f}x ({spread['least']:.2f}...{spread['most']:.2f})"
+
+
+def _figure(spread: dict[str, float]) -> str:
+    return f"{spread['median']:g} ({spread['least']:g}...{spread['most']:g})"
+
+
+def _percent(spread: dict[str, float]) -> str:
+    low, high = 100 * spread["least"], 100 * spread["most"]
+    return f"{100 * spread['median']:.0f} % ({low:.0f}...{high:.0f})"
+
+
+def _place(result: Results) -> str:
+    machine = result["machine"]
+    return (
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['cores_used']} used, load"
+        f" {'/'.join(map(str, machine['load']))}, Python {machine['python']}."
+    )
+
+
+def _versions(result: Results) -> str:
+    known: dict[str, str] = {}
+    for versions in result["versions"].values():
+        known |= versions
+    return "Versions: " + ", ".join(f"{name} {known[name]}" for name in sorted(known)) + "."
+
+
+if __name__ == "__main__":
+    main()
