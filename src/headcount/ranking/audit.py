@@ -62,14 +62,12 @@ class Audit:
         """Add relevance, a scalar, to what was measured at a station."""
         self.sums[measure, station] = value + self.sums[measure, station].to(value.device)
 
-    def arrive(self, station: str, sums: Tensor, magnitudes: Tensor, largest: Tensor) -> None:
-        """Relevance arrives at the neurons of a station: over starts its sum, sum of |.| and max.
-
-        The latter two only matter up to their sign.
-        """
-        self.add("arrived", station, sums.sum())
-        self.add("magnitude", station, magnitudes.abs().sum())
-        top = largest.abs().max()
+    def arrive(self, station: str, relevance: Tensor) -> None:
+        """Relevance arrives at the neurons of a station: a tensor of any shape."""
+        self.add("arrived", station, relevance.sum())
+        sizes = relevance.abs()
+        self.add("magnitude", station, sizes.sum())
+        top = sizes.max()
         self.largest[station] = torch.maximum(self.largest[station].to(top), top)
 
     def table(self) -> Tensor:

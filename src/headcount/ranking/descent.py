@@ -134,8 +134,8 @@ class Descent:
         return self._through(self.flows.linear(site, layer, "queries"), _merge(queries))
 
     def _to_source(self, message: Tensor) -> None:
-        memory = self.source(self.recording["enc_out", 0, "result"])[:, :, 0]
-        relevance = self.rule.relevance(message.sum(2), memory)
+        memory = self.source(self.recording["enc_out", 0, "result"])
+        relevance = self.rule.relevance(message, memory)
         self.audit.add("to_source", self.station, relevance.sum())
         self.memory = message if self.memory is None else self.memory.add_(message)
 
@@ -189,10 +189,8 @@ class Descent:
 
     def _arrive(self, station: str, part: str, layer: int, message: Tensor) -> Tensor:
         """Note what arrives at a station; the message itself goes on."""
-        activation = self.at(self.recording[part, layer, "result"])[:, :, 0]
-        size = message.abs()
-        totals = (message.sum(2), size.sum(2), size.amax(2))  # [rows, length, width] each
-        self.audit.arrive(station, *(self.rule.relevance(t, activation) for t in totals))
+        activation = self.at(self.recording[part, layer, "result"])
+        self.audit.arrive(station, self.rule.relevance(message, activation))
         self.station = station
         return message
 

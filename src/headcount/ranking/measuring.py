@@ -28,8 +28,8 @@ MEASURES = ("lrp", "confidence", "ablation", "gradient")
 ON_PREFIX = frozenset({"lrp", "confidence"})
 ON_REFERENCE = frozenset({"ablation", "gradient"})
 
-BATCH_TOKENS = 1000
-"""Padded source tokens of a batch; what LRP records of it takes some hundred megabytes at most."""
+BATCH_TOKENS = 500
+"""Padded source tokens of a batch: little padding, and of what LRP records much stays in caches."""
 
 
 @dataclass(frozen=True)

@@ -128,15 +128,16 @@ class Propagation:
         takes part.
         """
         states = recording["dec_out", 0, "result"]
-        tokens = top_tokens(self.model, states)
+        counts = torch.tensor(list(steps), device=states.device)[:, None]
+        places = torch.arange(states.shape[1], device=states.device)
+        real = (places < counts) & (places >= first)  # [batch, steps]
+        tokens = torch.zeros_like(real, dtype=torch.long)
+        tokens[real] = top_tokens(self.model, states[real])
         rows = self.model.output_weight[tokens]
         bias = self.model.output_bias
         biases = rows.new_zeros(tokens.shape) if bias is None else bias[tokens]
         starts, taken = self.rule.start(states, rows, biases)
-        counts = torch.tensor(list(steps), device=states.device)[:, None]
-        places = torch.arange(states.shape[1], device=states.device)
-        real = (places < counts) & (places >= first)  # [batch, steps]
-        audit.arrive("logit", *[real.to(starts)] * 3)
+        audit.arrive("logit", real.to(starts))
         audit.add("bias", "logit", (taken * real).sum())
         return starts * real[..., None]
 

@@ -103,7 +103,7 @@ class Telescoped(Rule):
         return message * gate
 
     def activation(self, before: Tensor, after: Tensor) -> Flow:
-        factor = torch.where(before == 0, 0.0, after / before)
+        factor = (after / before).nan_to_num_(0.0)  # 0 / 0
         return lambda message, at: (message.mul_(at(factor)), None)
 
     def relevance(self, message: Tensor, activation: Tensor) -> Tensor:
