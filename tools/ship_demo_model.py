@@ -31,7 +31,7 @@ CARD = """\
 English to French, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
 {decoder} decoder layers, {width} wide. Trained by `headcount train recipes/demo-model.yaml`
 (`config.yaml` is the resolved recipe, `metrics.jsonl` the training log) for {updates:,} updates,
-{epochs:.1f} epochs; the weights are the mean of the last {checkpoints} checkpoints, in float16.
+{epochs:.1f} epochs; the weights are {weights}, in float16.
 
 On the {sentences} test sentences, beam 4:
 
@@ -41,7 +41,7 @@ On the {sentences} test sentences, beam 4:
 Made by `python tools/ship_demo_model.py`. The model is small and knows short, everyday sentences
 only. It is here to be looked into, not to translate with.
 
-Training data: {attribution} Licence of the data: {licence}.
+Training data: {attribution}. Licence of the data: {licence}.
 """
 
 
@@ -89,7 +89,9 @@ def make_card(run: Run, corpus_folder: Path, checkpoints: int, updates: int) -> 
         width=config.width,
         updates=updates,
         epochs=tokens / in_epoch,
-        checkpoints=checkpoints,
+        weights="those of the last update"
+        if checkpoints == 1
+        else f"the mean of the last {checkpoints} checkpoints",
         sentences=scores.lines,
         bleu=f"{scores.bleu} `{scores.bleu.signature}`",
         chrf=f"{scores.chrf} `{scores.chrf.signature}`",
