@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results, speaks
 
 if TYPE_CHECKING:
     from headcount.run import Run
@@ -98,20 +98,23 @@ def prune(
     )
     config = load_config(run)
     training = settings.resolved(config).training(config.training)
+    silent = quiet or not speaks()
     try:
-        with live_display(training, remarks, quiet) as observe:
+        with live_display(training, remarks, silent) as observe:
             pruned = prune_run(
                 run,
                 train,
                 out,
                 settings,
                 resume=resume,
-                report=StageReporter(quiet),
+                report=StageReporter(silent),
                 observe=observe,
             )
     except KeyboardInterrupt as stopped:
         remarks.print(str(stopped) or "Stopped.")
         raise
+    if not speaks():
+        return
     record = read_record(out)
     if json:
         print_json({"run": str(out), **record})

@@ -71,6 +71,7 @@ def tell(results: StudyResults) -> list[str]:
         *_who_matters(full),
         *_what_they_do(full),
         *_what_went(full, pruned),
+        *_other_text(results, full),
         *_how_fast(results),
     ]
 
@@ -114,7 +115,8 @@ def _what_they_do(model: StudyModel) -> list[str]:
         return ["No head meets the paper's criteria for a role."]
     shown = "; ".join(f"{head}: {', '.join(roles)}" for head, roles in list(named.items())[:6])
     more = "" if len(named) <= 6 else f"; and {len(named) - 6} more"
-    return [f"{len(named)} heads have a role by the paper's criteria: {shown}{more}."]
+    count = "1 head has" if len(named) == 1 else f"{len(named)} heads have"
+    return [f"{count} a role by the paper's criteria: {shown}{more}."]
 
 
 def _roles(model: StudyModel) -> dict[Head, list[str]]:
@@ -147,6 +149,17 @@ def _what_went(full: StudyModel, pruned: StudyModel) -> list[str]:
     if now:
         lines.append(f"In the pruned model {len(now)} of {after} heads have a role.")
     return lines
+
+
+def _other_text(results: StudyResults, full: StudyModel) -> list[str]:
+    """A pruned model has trained on the demo's text; the shipped one perhaps never saw its like."""
+    data, here = full.config.data, results.pair(full).corpus
+    if data.folder is not None or data.name == here:  # trained in this study, or on this text
+        return []
+    return [
+        f"The full model was trained on {data.name}, and pruning has trained on {here}: the pruned"
+        " model's BLEU also shows what it learnt there."
+    ]
 
 
 def _how_fast(results: StudyResults) -> list[str]:
