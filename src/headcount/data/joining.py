@@ -54,6 +54,20 @@ class Groups:
         return self._members[place], sizes
 
 
+class Singles(Groups):
+    """Every pair alone, in order: `Groups` without an array for each pair."""
+
+    def __init__(self, pairs: SizedPairs) -> None:
+        self.source_lengths, self.target_lengths = pairs.source_lengths, pairs.target_lengths
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+    def members(self, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The groups themselves."""
+        return groups, np.ones(len(groups), dtype=np.int64)
+
+
 def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Groups:
     """Every pair once, in groups of 1 to `most`, each number of pairs equally often.
 
@@ -62,7 +76,7 @@ def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Gro
     """
     count = len(pairs.source_lengths)
     if most <= 1:
-        return Groups(pairs, np.arange(count), np.arange(count + 1))
+        return Singles(pairs)
     members = chance.permutation(count)
     ends = np.cumsum(chance.integers(1, most + 1, size=count))
     bounds = np.concatenate(([0], ends[ends < count], [count]))
