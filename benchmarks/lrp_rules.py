@@ -22,6 +22,7 @@ Markdown tables and writes benchmarks/results/lrp_rules.json.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import statistics
 from pathlib import Path
@@ -142,9 +143,13 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
     return {"rules": rows, "yardsticks": own, "steps": found.steps}
 
 
-def lasting(run: Run, sentences: Sentences) -> dict[str, float]:
+def digest(folder: Path) -> str:
+    """Which weights a run has: it may be trained on while this takes its time."""
+    return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:16]
+
+
+def lasting(run: Run, sentences: Sentences, checkpoints: list[Path]) -> dict[str, Any]:
     """Agreement of each measure between the first and the last checkpoint of the run."""
-    checkpoints = list_checkpoints(run.folder)
     if len(checkpoints) < 2:
         return {}
     ends: dict[str, list[Tensor]] = {}
@@ -200,10 +205,16 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     results = {}
     for folder in arguments.runs:
+        weights, checkpoints = digest(folder), list_checkpoints(folder)
         run = load_run(folder)
         sentences = load_sentences(run, arguments.src, arguments.ref, arguments.sentences)
         found = compare(run, sentences)
-        found |= {"sentences": len(sentences), "checkpoints": lasting(run, sentences)}
+        found |= {"sentences": len(sentences), "weights": weights}
+        found["checkpoints"] = lasting(run, sentences, checkpoints)
+        if digest(folder) != weights or not set(checkpoints) <= set(list_checkpoints(folder)):
+            raise SystemExit(
+                f"{folder} was trained on meanwhile: these are figures of no one model."
+            )
         print(f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(found)}\n", flush=True)
         results[os.path.relpath(folder)] = found
         write_json(HERE / "results" / "lrp_rules.json", results)
