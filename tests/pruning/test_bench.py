@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from headcount.errors import UserError
 from headcount.model.removal import remove_heads
@@ -71,6 +73,28 @@ def test_sentences_of_the_runs_own_corpus(baseline: Path, corpus: Path, tmp_path
     config.write_text(config.read_text().replace(str(corpus), str(tmp_path / "gone")))
     with pytest.raises(UserError, match="--src"):
         bench_lines(tmp_path / "moved", None, 5)
+
+
+def test_sentences_of_a_known_corpus_and_of_packed_files(
+    baseline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
+    run = tmp_path / "run"
+    shutil.copytree(baseline, run)
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    config["data"] |= {"corpus": "builtin", "folder": None}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    known = bench_lines(run, None, 4)
+    (cached,) = (tmp_path / "cache" / "corpora").glob("builtin*")
+    assert set(known) <= set((cached / "test.en").read_text().splitlines())
+    packed = tmp_path / "packed"
+    packed.mkdir()
+    for path in cached.glob("*.*"):
+        if path.suffix in (".en", ".fr"):
+            (packed / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+    config["data"] |= {"corpus": None, "folder": str(packed)}
+    (run / "config.yaml").write_text(yaml.safe_dump(config))
+    assert bench_lines(run, None, 4) == known
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from headcount.pruning.arithmetic import encoder_products, translation_products
 from headcount.pruning.memory import peak_memory
 from headcount.pruning.record import count_parameters
 from headcount.run import WEIGHTS, Run, load_config, load_run
+from headcount.training.preparation import find_corpus
 from headcount.translation import translate_tokens
 
 Report = Callable[[str, int, int | None], None]
@@ -125,18 +126,25 @@ def bench(
 
 def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:
     """Lines to translate: of a file, or of the test set (else dev set) of the run's own corpus."""
-    if src is None:
-        data = load_config(run).data
-        folder = data.folder or Path()
-        found = [folder / f"{split}.{data.source}" for split in ("test", "dev")]
-        there = [path for path in found if path.is_file()]
-        if data.folder is None or not there:
-            raise UserError(f"The corpus of {run} is not there.", "Give sentences with --src.")
-        src = there[0]
+    src = _own_sentences(run) if src is None else src
     lines = spread([line for line in read_lines(src) if line.strip()], sentences)
     if not lines:
         raise UserError(f"{src} has no sentence to translate.", "Give another file with --src.")
     return lines
+
+
+def _own_sentences(run: Path) -> Path:
+    """The source side of the test set, else of the dev set, of the corpus a run was trained on."""
+    try:
+        corpus = find_corpus(load_config(run).data, lambda stage, done, total: None)
+    except UserError as error:
+        raise UserError(
+            f"The corpus of {run} is not there.", "Give sentences with --src."
+        ) from error
+    held_out = [split for split in ("test", "dev") if split in corpus.splits]
+    if not held_out:
+        raise UserError(f"{corpus.folder} has no test or dev set.", "Give sentences with --src.")
+    return corpus.path(held_out[0], "source")
 
 
 def interleaved(
