@@ -23,22 +23,28 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
     """The script of each benchmark with its arguments; quick ones measure less."""
     own, where = ["--peers", str(peers)], ["--corpus", str(corpus)]
     python = str(peers_python(peers))
-    pairs = "100000" if quick else "100000,1000000"
-    side_by_side = ["--pairs", pairs, "--texts", "repeated", "--python", python]
-    side_by_side += ["--out", str(RESULTS / "prepare-peers.json"), *where]
+
+    def side_by_side(pairs: int, out: str) -> list[str]:
+        chosen = ["--pairs", str(pairs), "--texts", "repeated", "--python", python]
+        return ["prepare.py", *chosen, "--out", str(RESULTS / out), *where]
+
     rounds = ["--rounds", "2"] if quick else []
     few = ["--sentences", "32"] if quick else []
     sizes = [*(["--pairs", "10000,100000"] if quick else []), *where]
-    return {
+    found = {
         "training": ["training.py", *own, *where, *rounds, *([] if quick else ["--two"])],
         "decoding": ["decoding.py", *own, *where, *rounds, *few],
         "pruned": ["pruned.py", *rounds, *few],
         "roles": ["roles.py", *(["--sentences", "300"] if quick else [])],
         "lrp": ["lrp.py", *rounds],
         "growth": ["growth.py", *rounds],
-        "prepare-peers": ["prepare.py", *side_by_side],
+        "prepare-peers": side_by_side(100_000, "prepare-peers.json"),
         "prepare": ["prepare.py", *sizes],
     }
+    if not quick:
+        million = "prepare-peers-1-million"
+        found[million] = side_by_side(1_000_000, f"{million}.json")
+    return found
 
 
 def main() -> None:
