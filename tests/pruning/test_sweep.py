@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import headcount.pruning.sweep as module
 from headcount.errors import UserError
 from headcount.pruning.record import is_finished, read_record
 from headcount.pruning.sweep import Item, parse_numbers, prune_sweep, sweep_items
+from headcount.run import load_run
 
 COMMON: dict[str, Any] = {"updates": 4, "finetune": 1, "bleu_sentences": 0}
 
@@ -28,6 +31,8 @@ def test_items() -> None:
     ]
     assert [item.settings.by for item in made[-4:]] == [None, None, "lrp", "lrp"]
     assert [item.settings.seed for item in made[:2]] == [1, 2]
+    twice = sweep_items([0.01, 0.010], [4, 4], ["learned", "learned"])
+    assert [item.name for item in twice] == ["penalty-0.01-seed1", "keep-4-learned-seed1"]
     with pytest.raises(UserError, match="nothing to sweep"):
         sweep_items([], [])
     with pytest.raises(UserError, match="not a list of numbers"):
@@ -103,3 +108,29 @@ def test_bad_items_stop_everything_at_once(baseline: Path, corpus: Path, tmp_pat
     with pytest.raises(UserError, match="only 4 heads"):
         prune_sweep(baseline, corpus, tmp_path / "out", sweep_items([], [2, 9], **COMMON))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_holds_one_kind_of_pruning(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """Finished prunings are not taken for those of other settings or of another baseline."""
+    out, other = tmp_path / "out", tmp_path / "other"
+    prune_sweep(baseline, corpus, out, sweep_items([], [1], ["random"], **COMMON))
+    longer = sweep_items([], [1], ["random"], **(COMMON | {"updates": 5}))
+    with pytest.raises(UserError, match="begun with --updates 4, now it is 5"):
+        prune_sweep(baseline, corpus, out, longer)
+    run = load_run(baseline)
+    with torch.no_grad():
+        run.model.target_embedding.table.weight.mul_(-1)
+    run.save(other)
+    with pytest.raises(UserError, match="with other weights"):
+        prune_sweep(other, corpus, out, sweep_items([], [1], ["random"], **COMMON))
+    mine = json.loads((out / "baseline.json").read_text())["weights"]
+    prune_sweep(other, corpus, out, sweep_items([], [0], ["random"], **COMMON))
+    assert json.loads((out / "baseline.json").read_text())["weights"] != mine
+
+
+def test_killed_before_anything_was_written(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    chosen = sweep_items([], [1], ["random"], **COMMON)
+    folder = tmp_path / chosen[0].name
+    folder.mkdir()
+    (folder / ".pruning.json.elsewhere.1.partial").write_text("{")
+    assert len(prune_sweep(baseline, corpus, tmp_path, chosen)) == 2

@@ -43,15 +43,13 @@ def write_record(folder: Path, record: Record) -> None:
 
 def open_record(out: Path, record: Record, resume: bool) -> Record:
     """The record of the folder: the given one where it is new, its own where it is resumed."""
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if out.exists() and not _is_new(out):
         if not resume:
             what = "already exists" if out.is_dir() else "is a file"
             raise UserError(
                 f"{out} {what}.", "Choose another --out, or add --resume to go on with a pruning."
             )
-        before = read_record(out)
-        _check_same(before, record, out)
-        return before
+        return same_record(out, record)
     write_record(out, record)
     return record
 
@@ -75,7 +73,9 @@ def count_parameters(run: Run) -> int:
     return sum(parameter.numel() for parameter in run.model.parameters())
 
 
-def _check_same(before: Record, now: Record, out: Path) -> None:
+def same_record(out: Path, now: Record) -> Record:
+    """The record of a folder, which must have been begun as `now` would be."""
+    before = read_record(out)
     if before["baseline"]["weights"] != now["baseline"]["weights"]:
         raise UserError(
             f"{out} was begun from {before['baseline']['run']} with other weights than"
@@ -91,3 +91,9 @@ def _check_same(before: Record, now: Record, out: Path) -> None:
             f" now it is {new[name]}.",
             "Resume with the same settings, or choose another --out.",
         )
+    return before
+
+
+def _is_new(folder: Path) -> bool:
+    """Whether a folder holds nothing but what a process that was killed had half written."""
+    return folder.is_dir() and all(path.suffix == ".partial" for path in folder.iterdir())

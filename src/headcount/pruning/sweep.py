@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,15 @@ from headcount.pruning.bench import interleaved
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
 from headcount.pruning.prune import prune
-from headcount.pruning.record import Record, count_parameters, is_finished, read_record
+from headcount.pruning.record import (
+    PRUNING,
+    Record,
+    count_parameters,
+    is_finished,
+    new_record,
+    read_record,
+    same_record,
+)
 from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.scoring import read_pair, score
@@ -66,24 +75,21 @@ def sweep_items(
 ) -> list[Item]:
     """Every penalty, and every number of heads with every way to choose them, with every seed.
 
-    `common` are settings that all share.
+    `common` are settings that all share. What is named twice is made once.
     """
     first = int(common.pop("seed", 1))
-    choices: list[tuple[str, dict[str, Any]]] = [
-        (f"penalty-{penalty:g}", {"penalty": penalty}) for penalty in penalties
-    ]
+    choices: dict[str, dict[str, Any]] = {
+        f"penalty-{penalty:.15g}": {"penalty": penalty} for penalty in penalties
+    }
     even = common.pop("even", False)
-    for measure in by:
+    for measure, keep in product(by, keeps):
         score_by = None if measure == LEARNED else measure
-        choices += [
-            (f"keep-{keep}-{measure}", {"keep": keep, "by": score_by, "even": even})
-            for keep in keeps
-        ]
+        choices[f"keep-{keep}-{measure}"] = {"keep": keep, "by": score_by, "even": even}
     if not choices:
         raise UserError("There is nothing to sweep over.", "Give --penalties or --keep.")
     return [
         Item(f"{name}-seed{seed}", make_settings(**common, **choice, seed=seed))
-        for name, choice in choices
+        for name, choice in choices.items()
         for seed in range(first, first + seeds)
     ]
 
@@ -115,9 +121,7 @@ def prune_sweep(
     baseline, train, out = Path(baseline), Path(train), Path(out)
     source = load_run(baseline)
     for item in items:
-        resolved = item.settings.resolved(source.config)
-        check_heads(resolved, source.model.heads, str(baseline))
-        check_choice(resolved, source)
+        _check_item(source, train, out / item.name, item.settings)
     check_corpus(source, train)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = list(items)[rank::world]
@@ -131,6 +135,15 @@ def prune_sweep(
     while not all(_is_scored(out / item.name) for item in items):
         time.sleep(1)
     return _table(source, train, out, items)
+
+
+def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
+    """Stop where a pruning cannot be made, or is there already but made otherwise."""
+    resolved = settings.resolved(source.config)
+    check_heads(resolved, source.model.heads, str(source.folder))
+    check_choice(resolved, source)
+    if (folder / PRUNING).is_file():
+        same_record(folder, new_record(source, train, resolved))
 
 
 def make_item(baseline: Path, train: Path, out: Path, item: Item, report: Report = _silent) -> None:
@@ -202,8 +215,11 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
 
 
 def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]) -> Row:
-    if not (out / BASELINE).exists():
-        write_json(out / BASELINE, score_on_test_set(source, train))
+    weights = records[0]["baseline"]["weights"]
+    scored = read_json(out / BASELINE) if (out / BASELINE).exists() else {}
+    if scored.get("weights") != weights:  # an earlier sweep in this folder had another baseline
+        scored = {"weights": weights, **score_on_test_set(source, train)}
+        write_json(out / BASELINE, scored)
     before = [record["before"]["dev_loss"] for record in records if "before" in record]
     return {
         "name": "baseline",
@@ -214,7 +230,7 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
         "heads": source.model.heads.to_json(),
         "dev_loss": before[0] if before else None,
         "parameters": count_parameters(source),
-        **read_json(out / BASELINE),
+        **{name: value for name, value in scored.items() if name != "weights"},
     }
 
 
