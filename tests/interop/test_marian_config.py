@@ -31,11 +31,16 @@ def test_lengths() -> None:
 
 def test_what_is_left_out_is_said() -> None:
     given = generation(
-        max_length=20, bad_words_ids=[[7], [3, 4]], early_stopping="never", no_repeat_ngram_size=3
+        max_length=20,
+        bad_words_ids=[[7], [3, 4]],
+        early_stopping="never",
+        no_repeat_ngram_size=3,
+        length_penalty=-0.5,
     )
     search, notes = search_config(given, 128)
     assert search.forbidden == (7,)
-    assert len(notes) == 3
+    assert search.length_penalty == 0
+    assert len(notes) == 4
     assert any("early_stopping = never" in note for note in notes)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from headcount.config import SearchConfig
 from headcount.errors import UserError
@@ -174,8 +176,9 @@ def test_a_pickle_that_is_a_program_is_not_run(marian_folder: Path, tmp_path: Pa
     shutil.copytree(marian_folder, folder)
     (folder / "model.safetensors").unlink()
     torch.save({"weight": Attack(tmp_path / "ran")}, folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="more than tensors"):
+    with pytest.raises(UserError, match="more than tensors") as caught:
         import_run(folder, tmp_path / "run")
+    assert "trust" not in str(caught.value), "no advice to run it all the same"
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Attack(tmp_path / "ran"), protocol=2))
     with pytest.raises(UserError):
         import_run(folder, tmp_path / "run")
@@ -191,46 +194,71 @@ def test_another_architecture_is_one_line(transformers: Any, tmp_path: Path, kin
     assert "\n" not in str(caught.value)
 
 
-def damaged(folder: Path, name: str) -> None:
-    """Damage a checkpoint in one way."""
-    config = json.loads((folder / "config.json").read_text())
-    if name == "cut short":
-        path = folder / "model.safetensors"
-        path.write_bytes(path.read_bytes()[:2000])
-    elif name == "no weights":
-        (folder / "model.safetensors").unlink()
-    elif name == "a layer too many":
-        (folder / "config.json").write_text(json.dumps(config | {"encoder_layers": 3}))
-    elif name == "another width":
-        (folder / "config.json").write_text(json.dumps(config | {"d_model": 20}))
-    elif name == "no config":
-        (folder / "config.json").unlink()
-    elif name == "strange activation":
-        (folder / "config.json").write_text(json.dumps(config | {"activation_function": "tanh"}))
-    elif name == "pre-norm":
-        (folder / "config.json").write_text(json.dumps(config | {"normalize_before": True}))
-    elif name == "no languages":
-        (folder / "tokenizer_config.json").unlink()
+Damage = Callable[[Path], Any]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cut short",
-        "no weights",
-        "a layer too many",
-        "another width",
-        "no config",
-        "strange activation",
-        "pre-norm",
-        "no languages",
-    ],
-)
+def change(file: str, **values: Any) -> Damage:
+    """Damage: other values in a JSON file of a checkpoint."""
+
+    def make(folder: Path) -> None:
+        content = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps(content | values))
+
+    return make
+
+
+def write(file: str, text: str) -> Damage:
+    """Damage: another content of a file."""
+    return lambda folder: (folder / file).write_text(text)
+
+
+def remove(file: str) -> Damage:
+    """Damage: a file is missing."""
+    return lambda folder: (folder / file).unlink()
+
+
+def cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+def not_a_number(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    next(iter(weights.values())).view(-1)[0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+DAMAGES: dict[str, tuple[Damage, str]] = {
+    "cut short": (cut_short, "damaged"),
+    "not a number": (not_a_number, "not all finite"),
+    "no weights": (remove("model.safetensors"), "cannot be read"),
+    "a layer too many": (change("config.json", encoder_layers=3), "do not fit"),
+    "another width": (change("config.json", d_model=20), "do not fit"),
+    "no config": (remove("config.json"), "no config.json"),
+    "a list": (write("config.json", "[]"), "no config.json"),
+    "layers in words": (change("config.json", encoder_layers="six"), "expected int"),
+    "no layers": (change("config.json", encoder_layers=0), "encoder_layers = 0"),
+    "no heads": (change("config.json", encoder_attention_heads=0), "attention_heads 0"),
+    "no such token": (change("config.json", eos_token_id=99999), "eos_token_id 99999"),
+    "strange activation": (change("config.json", activation_function="tanh"), "'tanh'"),
+    "pre-norm": (change("config.json", normalize_before=True), "normalize_before"),
+    "no languages": (remove("tokenizer_config.json"), "languages"),
+    "settings in a list": (write("tokenizer_config.json", "[]"), "no names and values"),
+    "vocabulary in a list": (write("vocab.json", "[1]"), "no names and values"),
+    "numbers in words": (write("vocab.json", '{"<unk>": "one"}'), "the number 'one'"),
+    "no beam": (change("generation_config.json", num_beams=0), "beam = 0"),
+    "no list of bad words": (change("generation_config.json", bad_words_ids=[3]), "lists of"),
+    "no such bad word": (change("generation_config.json", bad_words_ids=[[99999]]), "99999"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
 def test_damaged_models_are_one_line(marian_folder: Path, tmp_path: Path, name: str) -> None:
     folder = tmp_path / "model"
     shutil.copytree(marian_folder, folder)
-    damaged(folder, name)
-    with pytest.raises(UserError) as caught:
+    make, problem = DAMAGES[name]
+    make(folder)
+    with pytest.raises(UserError, match=re.escape(problem)) as caught:
         import_run(folder, tmp_path / "run")
     assert "\n" not in str(caught.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model"]

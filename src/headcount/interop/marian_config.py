@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headcount.config import Config, DataConfig, ModelConfig, SearchConfig
+from pydantic import ValidationError
+
+from headcount.config import Config, DataConfig, ModelConfig, SearchConfig, readable_error
 from headcount.errors import UserError
 from headcount.run import Run
 
@@ -35,28 +37,28 @@ def model_config(marian: Any, tie: str, output_bias: bool) -> ModelConfig:
             f"The activation {marian.activation_function!r} is not supported.",
             f"Supported: {', '.join(sorted(ACTIVATIONS))}.",
         )
-    return ModelConfig.model_validate(
-        {
-            "encoder_layers": marian.encoder_layers,
-            "decoder_layers": marian.decoder_layers,
-            "heads": marian.encoder_attention_heads,
-            "decoder_heads": _unless(
-                marian.decoder_attention_heads, marian.encoder_attention_heads
-            ),
-            "width": marian.d_model,
-            "ff_width": marian.encoder_ffn_dim,
-            "decoder_ff_width": _unless(marian.decoder_ffn_dim, marian.encoder_ffn_dim),
-            "activation": ACTIVATIONS[marian.activation_function],
-            "norm": "post",  # MarianMT in transformers has no other
-            "dropout": marian.dropout,
-            "attention_dropout": marian.attention_dropout,
-            "activation_dropout": marian.activation_dropout,
-            "embedding_scale": marian.scale_embedding,
-            "tie": tie,
-            "output_bias": output_bias,
-            "max_positions": marian.max_position_embeddings,
-        }
-    )
+    settings = {
+        "encoder_layers": marian.encoder_layers,
+        "decoder_layers": marian.decoder_layers,
+        "heads": marian.encoder_attention_heads,
+        "decoder_heads": _unless(marian.decoder_attention_heads, marian.encoder_attention_heads),
+        "width": marian.d_model,
+        "ff_width": marian.encoder_ffn_dim,
+        "decoder_ff_width": _unless(marian.decoder_ffn_dim, marian.encoder_ffn_dim),
+        "activation": ACTIVATIONS[marian.activation_function],
+        "norm": "post",  # MarianMT in transformers has no other
+        "dropout": marian.dropout,
+        "attention_dropout": marian.attention_dropout,
+        "activation_dropout": marian.activation_dropout,
+        "embedding_scale": marian.scale_embedding,
+        "tie": tie,
+        "output_bias": output_bias,
+        "max_positions": marian.max_position_embeddings,
+    }
+    try:
+        return ModelConfig.model_validate(settings)
+    except ValidationError as error:
+        raise readable_error(error, "config.json", ModelConfig) from error
 
 
 def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[str]]:
@@ -67,26 +69,38 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
         limit = positions
         notes.append("no longest output is given; it is as many tokens as the model has positions")
     bad_words = _given(generation, "bad_words_ids", [])
+    if not all(isinstance(word, list) for word in bad_words):
+        raise UserError(
+            f"generation_config.json: bad_words_ids = {bad_words} are not lists of tokens.",
+            "Change the value.",
+        )
     if any(len(word) > 1 for word in bad_words):
         notes.append("bad words of more than one token may be generated")
+    length_penalty = _given(generation, "length_penalty", 1.0)
+    if length_penalty < 0:
+        notes.append(f"length_penalty = {length_penalty} is below zero and not supported; it is 0")
     early_stopping = _given(generation, "early_stopping", False)
     if not isinstance(early_stopping, bool):
         notes.append(f"early_stopping = {early_stopping} is not supported; it is off")
     for name, off in _NOT_KEPT.items():
         if _given(generation, name, off) != off:
             notes.append(f"{name} = {getattr(generation, name)} is not supported and left out")
-    return SearchConfig(
-        beam=_given(generation, "num_beams", 1),
-        length_penalty=_given(generation, "length_penalty", 1.0),
-        normalisation="length",
-        max_ratio=0.0,
-        max_extra=min(limit, positions),
-        min_length=max(0, _given(generation, "min_length", 0) - 1),  # theirs counts the start
-        early_stop=early_stopping is True,
-        force_end=_given(generation, "forced_eos_token_id", None) is not None,
-        forbidden=tuple(sorted({word[0] for word in bad_words if len(word) == 1})),
-        renormalise=_given(generation, "renormalize_logits", False),
-    ), notes
+    settings = {
+        "beam": _given(generation, "num_beams", 1),
+        "length_penalty": max(0.0, length_penalty),
+        "normalisation": "length",
+        "max_ratio": 0.0,
+        "max_extra": min(limit, positions),
+        "min_length": max(0, _given(generation, "min_length", 0) - 1),  # theirs counts the start
+        "early_stop": early_stopping is True,
+        "force_end": _given(generation, "forced_eos_token_id", None) is not None,
+        "forbidden": sorted({word[0] for word in bad_words if len(word) == 1}),
+        "renormalise": _given(generation, "renormalize_logits", False),
+    }
+    try:
+        return SearchConfig.model_validate(settings), notes
+    except ValidationError as error:
+        raise readable_error(error, "generation_config.json", SearchConfig) from error
 
 
 def run_config(

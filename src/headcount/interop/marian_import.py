@@ -91,6 +91,7 @@ def parse_languages(text: str) -> tuple[str, str]:
 
 def _open(name: str) -> tuple[Any, Find]:
     """The model's configuration, and a function that finds its other files."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import MarianConfig, PreTrainedConfig
     from transformers.utils import cached_file
 
@@ -100,10 +101,16 @@ def _open(name: str) -> tuple[Any, Find]:
         given, _ = PreTrainedConfig.get_config_dict(name)
     except (OSError, ValueError) as error:
         raise _missing(name, local, error) from error
+    if not isinstance(given, dict) or not given:
+        raise UserError(f"{name} holds no model: it has no config.json with settings.", SUPPORTED)
     if given.get("model_type") != "marian":
         kind = given.get("model_type") or "unknown"
         raise UserError(f"{name} is a model of the type '{kind}'.", SUPPORTED)
-    marian = MarianConfig.from_dict(given)
+    try:
+        marian = MarianConfig.from_dict(given)
+    except StrictDataclassError as error:
+        reason = str(error).splitlines()[-1].strip()
+        raise UserError(f"{name}: config.json is no MarianMT's ({reason}).", SUPPORTED) from error
     _check(name, marian)
 
     def find(file: str) -> Path | None:
@@ -136,8 +143,20 @@ def _check(name: str, marian: Any) -> None:
         if getattr(marian, setting, False):
             raise UserError(f"{name} has {setting}, which MarianMT models do not have.", SUPPORTED)
     for setting in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-        if getattr(marian, setting) is None:
+        token = getattr(marian, setting)
+        if token is None:
             raise UserError(f"{name} does not say its {setting}.", "Mend its config.json.")
+        if not 0 <= token < min(marian.vocab_size, marian.decoder_vocab_size or marian.vocab_size):
+            raise UserError(
+                f"{name} has {setting} {token}, which is not in its vocabulary of"
+                f" {marian.vocab_size}.",
+                "Mend its config.json.",
+            )
+    for setting in ("encoder_attention_heads", "decoder_attention_heads"):
+        if getattr(marian, setting) < 1:
+            raise UserError(
+                f"{name} has {setting} {getattr(marian, setting)}.", "Mend its config.json."
+            )
 
 
 def _load_model(name: str, marian: Any) -> Any:
@@ -151,21 +170,28 @@ def _load_model(name: str, marian: Any) -> Any:
             dtype=torch.float32,
             weights_only=True,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
     except (pickle.UnpicklingError, safetensors.SafetensorError, EOFError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        # torch's own words tell how to run what is in a pickle all the same.
         raise UserError(
-            f"The weights of {name} are damaged, or hold more than tensors ({reason}).",
+            f"The weights of {name} are damaged, or hold more than tensors, which is never run.",
             "Fetch them again, best as safetensors.",
         ) from error
-    except (OSError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"The weights of {name} cannot be read ({reason}).", SUPPORTED) from error
-    absent = sorted(info["missing_keys"]) or sorted(map(str, info["mismatched_keys"]))
+        raise UserError(f"The model {name} cannot be read ({reason}).", SUPPORTED) from error
+    absent = sorted(info["missing_keys"]) or sorted(key for key, *_ in info["mismatched_keys"])
     if absent:
         raise UserError(
             f"The weights of {name} do not fit its config.json (first difference: {absent[0]}).",
             "The files do not belong together; fetch them again.",
+        )
+    broken = [key for key, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+    if broken:
+        raise UserError(
+            f"The weights of {name} are not all finite numbers (first: {broken[0]}).",
+            "Fetch them again.",
         )
     return model.eval()
 
@@ -177,6 +203,12 @@ def _convert(theirs: Any, find: Find, languages: tuple[str, str], out: Path) -> 
     config = model_config(marian, tie_of(state), output_bias=bool(state[BIAS].any()))
     search, notes = search_config(theirs.generation_config, config.max_positions)
     source, target = read_tokenizers(find, marian)
+    if max(search.forbidden, default=0) >= target.size:
+        raise UserError(
+            f"generation_config.json: bad_words_ids has token {search.forbidden[-1]}, but the"
+            f" vocabulary only {target.size}.",
+            "The files do not belong together; fetch them again.",
+        )
     model = Transformer(config, source.size, target.size, source.pad, None, target.pad)
     _check_positions(state)
     model.load_state_dict(from_marian(state, config))

@@ -35,12 +35,12 @@ def read_tokenizers(find: Find, marian: Any) -> tuple[Tokenizer, Tokenizer]:
     `find` gives the path of a file of the model by its name, or None; `marian` is its
     `MarianConfig`.
     """
-    settings_path = find(SETTINGS)
-    settings = read_json(settings_path) if settings_path else {}
-    source_vocabulary = read_json(_need(find, VOCABULARY))
-    separate = bool(settings.get("separate_vocabs"))
-    target_vocabulary = read_json(_need(find, TARGET_VOCABULARY)) if separate else source_vocabulary
-    unknown = _text(settings.get("unk_token", "<unk>"))
+    settings = _read_settings(find)
+    source_vocabulary = _read_mapping(_need(find, VOCABULARY))
+    target_vocabulary = source_vocabulary
+    if settings.get("separate_vocabs"):
+        target_vocabulary = _read_mapping(_need(find, TARGET_VOCABULARY))
+    unknown = _text(settings.get("unk_token") or "<unk>")
     codes = [token for token in source_vocabulary if _is_language(token)]
     source = to_tokenizers(read_sentencepiece(_need(find, SOURCE_SPM)), codes)
     target = to_tokenizers(read_sentencepiece(_need(find, TARGET_SPM)))
@@ -53,8 +53,7 @@ def read_tokenizers(find: Find, marian: Any) -> tuple[Tokenizer, Tokenizer]:
 
 def read_languages(find: Find, name: str) -> tuple[str, str] | None:
     """Source and target language, as the tokenizer's settings or the model's name give them."""
-    path = find(SETTINGS)
-    settings = read_json(path) if path else {}
+    settings = _read_settings(find)
     pair = settings.get("source_lang"), settings.get("target_lang")
     if all(isinstance(language, str) and language for language in pair):
         return str(pair[0]), str(pair[1])
@@ -100,9 +99,9 @@ def _tokenizer(
 ) -> Tokenizer:
     vocabulary = [""] * size
     for token, number in numbers.items():
-        if not 0 <= number < size:
+        if not (isinstance(number, int) and 0 <= number < size):
             raise UserError(
-                f"{VOCABULARY} has a token with the number {number}, but the model only {size}.",
+                f"{VOCABULARY} has a token with the number {number!r}, but the model only {size}.",
                 "The files do not belong together; fetch them again.",
             )
         vocabulary[number] = token
@@ -120,6 +119,18 @@ def _tokenizer(
 
 def _numbered(tokenizer: Tokenizer) -> dict[str, int]:
     return {token: number for number, token in enumerate(tokenizer.tokens()) if token}
+
+
+def _read_settings(find: Find) -> dict[str, Any]:
+    path = find(SETTINGS)
+    return _read_mapping(path) if path else {}
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds no names and values.", "Fetch the model again.")
+    return content
 
 
 def _need(find: Find, name: str) -> Path:
