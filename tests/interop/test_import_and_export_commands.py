@@ -90,4 +90,4 @@ def test_padded_heads_are_reported(imported: Path, tmp_path: Path) -> None:
     )
     assert result.exit_code == 0
     assert "Heads of zeros added" in result.stderr
-    assert "prune --even" in result.stderr
+    assert "prune --keep K --even" in result.stderr

@@ -58,6 +58,7 @@ def fails(
         (["--penalty", 0.1, "--even"], "even"),
         (["--keep", 3, "--even"], "Keep 2 or 4"),
         (["--penalty", 0.1, "--no-finetune"], "only pruning by a score"),
+        (["--keep", 1, "--by", "lrp", "--no-finetune", "--updates", 5], "leaves no updates"),
         (["--keep", 1, "--by", "lrp", "--from-scratch"], "from scratch"),
         (["--keep", 1, "--sites", "encoder"], "Unknown attention site 'encoder'"),
         (["--keep", 1, "--train-only", "everything"], "--train-only"),

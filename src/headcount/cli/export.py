@@ -42,8 +42,8 @@ def export(
     if exported.padded_heads and not quiet:
         remarks.print(
             f"{to} has the same number of heads in every layer. Heads of zeros added, which cost"
-            f" time and space: {exported.padded_heads}. `headcount prune --even` prunes so that"
-            " ctranslate2 needs none.",
+            f" time and space: {exported.padded_heads}. `headcount prune --keep K --even` prunes so"
+            " that ctranslate2 needs none.",
             soft_wrap=True,
         )
     for note in exported.notes if not quiet else ():

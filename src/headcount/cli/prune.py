@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results, speaks
+from headcount.errors import UserError
 
 if TYPE_CHECKING:
     from headcount.run import Run
@@ -78,6 +79,8 @@ def prune(
     from headcount.run import load_config
     from headcount.training.display import live_display
 
+    if no_finetune and (updates or finetune):
+        raise UserError("--no-finetune leaves no updates to make.", "Give one or the other.")
     settings = make_settings(
         penalty=penalty,
         keep=keep,
