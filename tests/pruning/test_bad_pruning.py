@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -99,6 +100,22 @@ def test_other_languages(fails: Fail, tmp_path: Path) -> None:
     for language in ("en", "uk"):
         (other / f"train.{language}").write_text("the cat\n")
     assert "en-uk" in fails("--penalty", 0.1, train=other)
+
+
+@pytest.mark.parametrize(
+    ("dev", "said"), [(None, "dev.en"), (("", ""), "empty"), (("a\nb\n", "a\n"), "lines")]
+)
+def test_no_held_out_pairs(
+    fails: Fail, tmp_path: Path, corpus: Path, dev: tuple[str, str] | None, said: str
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for number, language in enumerate(("en", "fr")):
+        shutil.copyfile(corpus / f"train.{language}", other / f"train.{language}")
+        if dev is not None:
+            (other / f"dev.{language}").write_text(dev[number])
+    assert said in fails("--penalty", 0.1, train=other)
+    assert not (tmp_path / "out").exists()
 
 
 def test_no_corpus(fails: Fail, tmp_path: Path) -> None:

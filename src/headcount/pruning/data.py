@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headcount.config import Config
 from headcount.data.corpora import load_corpus
+from headcount.data.corpus import count_pairs
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.run import Run
@@ -22,7 +23,10 @@ def data_config(config: Config, folder: Path) -> Config:
 
 
 def check_corpus(run: Run, folder: Path) -> None:
-    """Stop where languages or vocabulary of the folder are not those of the run."""
+    """Stop where the folder has no dev set, or other languages or another vocabulary than the run.
+
+    Called before anything is written, so that a refused pruning leaves nothing behind.
+    """
     source, target = run.config.data.source, run.config.data.target
     corpus = load_corpus(folder, check=False) if _described(folder) else None
     if corpus and (corpus.source_language, corpus.target_language) != (source, target):
@@ -32,6 +36,8 @@ def check_corpus(run: Run, folder: Path) -> None:
             "Give the corpus that the run was trained on, or one like it.",
         )
     corpus = load_corpus(folder, f"{source}-{target}", check=False)
+    if not count_pairs(corpus, "dev"):
+        raise UserError(f"{corpus.path('dev', 'source')} is empty.", "Give held-out pairs.")
     sides = {"source": run.source_tokenizer, "target": run.target_tokenizer}
     for side, tokenizer in sides.items():
         path = corpus.path("train", side)
