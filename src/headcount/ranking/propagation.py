@@ -32,6 +32,8 @@ KINDS = frozenset(
 )
 CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
 """Bytes of one message. On a CPU larger ones leave the cache and make less use of causality."""
+REACHING = 0.6
+"""A chunk ends where fewer of its sentences go on: the others would be carried along in vain."""
 LOGITS = 8_000_000
 """Logits that are looked at together for the largest ones."""
 
@@ -168,8 +170,9 @@ def plan_starts(
     while first < steps[0]:
         rows = sum(1 for count in steps if count > first)
         last = first + 1
-        while last < steps[0] and (
-            rows * max(source, last + 1) * (last + 1 - first) * position_size <= memory
+        while (
+            sum(1 for count in steps if count > last) >= max(1, REACHING * rows)
+            and rows * max(source, last + 1) * (last + 1 - first) * position_size <= memory
         ):
             last += 1
         windows.append(Window(rows, first, last))
