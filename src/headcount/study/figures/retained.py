@@ -50,7 +50,7 @@ def quality_figure(results: StudyResults) -> Drawing | None:
             _quality(panel, case, methods, titled=len(cases) > 1)
         panels[0].set_ylabel("BLEU")
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2 + len(cases))
+        figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(cases))
     rows = [_quality_row(case, model) for case in cases for model in (case.full, *_scored(case))]
     return Drawing(
         "fig7-bleu",
