@@ -330,7 +330,7 @@ for _ in encode_blocks(blocks(), (bpe, bpe), workers=2):
         workers = [int(pid) for pid in first.stdout.readline().split()]
         assert len(workers) == 2
         first.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(_runs(pid) for pid in workers):
         assert time.monotonic() < deadline, "workers outlive the process that started them"
         time.sleep(0.05)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +23,7 @@ from headcount.training.checkpoints import list_checkpoints
 from headcount.training.metrics import read_metrics
 from headcount.training.train import train
 from headcount.translation import translate_lines
+from two_processes import run_in_two_processes
 
 
 def quick(**given: Any) -> PruneSettings:
@@ -226,13 +224,9 @@ def test_interrupted_between_updates(
 @pytest.mark.slow
 def test_two_processes_equal_one(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     """Every worker sees the same gates, and the penalty counts once."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "headcount", "prune", str(baseline)]
-    command += ["--train", str(corpus), "--out", str(tmp_path / "two"), "--penalty", "0.5"]
-    command += ["--updates", "8", "--finetune", "2", "--quiet"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, timeout=600)
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    options = ["--train", corpus, "--out", tmp_path / "two", "--penalty", "0.5"]
+    options += ["--updates", "8", "--finetune", "2", "--quiet"]
+    run_in_two_processes("-m", "headcount", "prune", baseline, *options)
     prune(baseline, corpus, tmp_path / "one", make_settings(penalty=0.5, updates=8, finetune=2))
     one, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("one", "two"))
     assert [line["kind"] for line in one] == [line["kind"] for line in two]

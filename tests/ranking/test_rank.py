@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import shutil
-import socket
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +23,7 @@ from headcount.ranking.propagation import Propagation
 from headcount.ranking.rank import random_scores
 from headcount.ranking.relevance import layer_shares
 from headcount.run import load_run
+from two_processes import run_in_two_processes
 
 SOURCE = ["The cat sees the dog .", "A big dog", "I see you , and you see me !", "it"] * 2
 REFERENCE = ["Le chat voit le chien .", "grand chien", "voit le chat !", "le chien"] * 2
@@ -127,15 +125,10 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
 def test_two_processes_find_what_one_finds(run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "BATCH_TOKENS", 12)  # several batches to share out
     alone = rank(run_folder, SOURCE, REFERENCE, bleu=True).to_json()
-    # Forked, so that torch is not imported again.
-    fork, port = multiprocessing.get_context("fork"), free_port()
-    arguments = [(number, port, run_folder, tmp_path / f"{number}.json") for number in range(2)]
-    workers = [fork.Process(target=rank_as_worker, args=each) for each in arguments]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(timeout=120)
-    assert [worker.exitcode for worker in workers] == [0, 0]
+    script = tmp_path / "worker.py"
+    script.write_text(RANK_AS_WORKER)
+    data = json.dumps([str(run_folder), SOURCE, REFERENCE])
+    run_in_two_processes(script, data, tmp_path)
     first, second = (json.loads((tmp_path / f"{number}.json").read_text()) for number in range(2))
     assert first == second
     close = partial(pytest.approx, rel=1e-9, abs=1e-9)
@@ -149,18 +142,17 @@ def test_two_processes_find_what_one_finds(run_folder, tmp_path, monkeypatch):
     assert first == alone
 
 
-def rank_as_worker(number: int, port: int, folder: Path, out: Path) -> None:
-    os.environ |= {
-        "RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-    out.write_text(json.dumps(rank(folder, SOURCE, REFERENCE, bleu=True).to_json()))
+RANK_AS_WORKER = """
+import json, os, sys
+from pathlib import Path
+from headcount import rank
+from headcount.ranking import measuring
 
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+measuring.BATCH_TOKENS = 12
+folder, source, reference = json.loads(sys.argv[1])
+found = rank(folder, source, reference, bleu=True).to_json()
+Path(sys.argv[2], os.environ["RANK"] + ".json").write_text(json.dumps(found))
+"""
 
 
 def test_measures_that_lack_what_they_need(run_folder):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,6 +18,7 @@ from headcount.roles.analysis import name_roles
 from headcount.roles.criteria import Criteria
 from headcount.roles.result import Roles
 from headcount.run import load_run
+from two_processes import run_in_two_processes
 
 if TYPE_CHECKING:
     from conftest import Place
@@ -209,15 +207,8 @@ def test_several_processes_come_to_the_very_same_result(place: Place) -> None:
     torch.set_num_threads(threads)
     alone = stored.read_text()
     stored.unlink()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "headcount", "roles", str(place.folder / "run")]
-    command += ["--src", str(place.source), "--conllu", str(place.conllu), "--json"]
-    done = subprocess.run(
-        [*command, "--sites", "enc,dec,cross", "--batch-tokens", "100"],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    options = ["--src", place.source, "--conllu", place.conllu, "--json"]
+    options += ["--sites", "enc,dec,cross", "--batch-tokens", "100"]
+    printed = run_in_two_processes("-m", "headcount", "roles", place.folder / "run", *options)
     assert stored.read_text() == alone
-    assert json.loads(done.stdout) == json.loads(alone)  # one process speaks for both
+    assert json.loads(printed) == json.loads(alone)  # one process speaks for both

@@ -80,4 +80,4 @@ def test_the_verb_is_a_function_of_the_package() -> None:
         "except Exception as error:\n    assert type(error).__name__ == 'UserError', error\n"
         "else:\n    raise AssertionError\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -27,6 +27,7 @@ from headcount.training.evaluation import dev_loss
 from headcount.training.metrics import read_metrics
 from headcount.training.preparation import prepare_training
 from headcount.training.train import train
+from two_processes import PATIENCE, run_in_two_processes
 
 Make = Callable[..., Config]
 
@@ -121,7 +122,7 @@ def test_kill_at_random_moments_then_resume_gives_the_same_weights(
         seen = len(list_checkpoints(tmp_path / "killed"))
         process = start(recipe, tmp_path / "killed", "--resume", "--quiet")
         # Wait until it has come further than before, then a random moment, then kill it.
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while process.poll() is None and time.monotonic() < deadline:
             newest = list_checkpoints(tmp_path / "killed")
             if killed >= 3 or len(newest) > seen or (newest and seen >= 5):
@@ -133,7 +134,7 @@ def test_kill_at_random_moments_then_resume_gives_the_same_weights(
             process.wait()
             killed += 1
             continue
-        assert process.wait(120) == 0
+        assert process.wait(PATIENCE) == 0
         break
     assert killed == 3
     assert_same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
@@ -146,14 +147,11 @@ def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
     config = make_config(updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20)
     recipe = write_recipe(config, tmp_path / "recipe.yaml")
     train(config, tmp_path / "one")
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", "-m", "headcount", "train", str(recipe)]
-    command += ["--out", str(tmp_path / "two"), "--quiet", "--json"]
-    done = subprocess.run(
-        command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=180
+    out = tmp_path / "two"
+    printed = run_in_two_processes(
+        "-m", "headcount", "train", recipe, "--out", out, "--quiet", "--json"
     )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    assert json.loads(done.stdout)["update"] == 8  # one process speaks for both
+    assert json.loads(printed)["update"] == 8  # one process speaks for both
     # Adam's first moment after one update is the gradient times (1 - beta1). Weights themselves
     # may differ: Adam blows up the rounding noise of gradients that are zero, as of key biases.
     one, two = (first_moments(tmp_path / name, update=1) for name in ("one", "two"))
@@ -269,11 +267,11 @@ def test_an_existing_run_is_not_overwritten(make_config: Make, tmp_path: Path) -
 def test_interrupt_saves_and_says_how_to_go_on(make_config: Make, tmp_path: Path) -> None:
     recipe = write_recipe(make_config(updates=100_000, save_every=10), tmp_path / "recipe.yaml")
     process = start(recipe, tmp_path / "run")
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while not list_checkpoints(tmp_path / "run") and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0
     assert b"--resume" in errors
     newest = list_checkpoints(tmp_path / "run")[-1]
