@@ -35,6 +35,8 @@ def test_items() -> None:
     assert [item.name for item in twice] == ["penalty-0.01-seed1", "keep-4-learned-seed1"]
     with pytest.raises(UserError, match="nothing to sweep"):
         sweep_items([], [])
+    with pytest.raises(UserError, match="--by lrp needs a number of heads"):
+        sweep_items([0.01], [], ["lrp"])
     with pytest.raises(UserError, match="not a list of numbers"):
         parse_numbers("4,x", int, "--keep")
 

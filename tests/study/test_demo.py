@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from headcount.config import Config
+from headcount.errors import UserError
 from headcount.files import write_json, write_text
 from headcount.heads import HeadLayout
-from headcount.study.demo import tell
+from headcount.study.demo import demo_study, tell
 from headcount.study.results import PRUNED, StudyResults, load_results
 
 
@@ -35,3 +36,8 @@ def test_bleu_on_text_that_only_the_pruned_model_has_trained_on_is_explained(
     assert "trained on" not in "\n".join(tell(results_on("tatoeba-en-fr", tmp_path)))
     own = results_on("builtin", tmp_path, folder="corpora/en-fr")
     assert "trained on" not in "\n".join(tell(own))
+
+
+def test_a_corpus_that_nobody_knows_is_refused_before_anything_is_written() -> None:
+    with pytest.raises(UserError, match="no corpus 'tatoeba-fr'.*Did you mean tatoeba-en-fr"):
+        demo_study("tatoeba-fr", train=False, minutes=None)

@@ -17,11 +17,11 @@ def prune_sweep(
     out: Path = typer.Option(..., "--out", help="The folder for all prunings; made if missing."),
     penalties: str = typer.Option("", "--penalties", help="Penalties: 0.003,0.01,0.03."),
     keep: str = typer.Option("", "--keep", help="Numbers of heads to keep: 4,8,16."),
-    by: str = typer.Option(
-        "learned",
+    by: str | None = typer.Option(
+        None,
         "--by",
-        help="With --keep, how to choose: learned, lrp, confidence, ablation, gradient, random, a"
-        " column of the head table, or several.",
+        help="With --keep, how to choose: learned (the default), lrp, confidence, ablation,"
+        " gradient, random, a column of the head table, or several.",
     ),
     seeds: int = typer.Option(1, "--seeds", min=1, help="Make each with this many seeds."),
     even: bool = EVEN,
@@ -40,7 +40,7 @@ def prune_sweep(
     items = sweep_items(
         parse_numbers(penalties, float, "--penalties"),
         parse_numbers(keep, int, "--keep"),
-        [name.strip() for name in by.split(",")],
+        [name.strip() for name in by.split(",")] if by else None,
         seeds,
         even=even,
         sites=sites,

@@ -142,7 +142,7 @@ def fetch_corpus(
     if pairs is not None and pairs < 1:
         raise UserError(f"--pairs {pairs} is not a number of pairs.", "Give 1 or more.")
     out = out.absolute()
-    known = _look_up(name)
+    known = look_up_corpus(name)
     request = Request(_choose_pair(name, known, pair), origin, pairs, seed, overlap, datasets)
     source = known.open(request)
     limits = limits or Limits()
@@ -154,7 +154,7 @@ def fetch_corpus(
     return load_corpus(out, check=False)
 
 
-def _look_up(name: str) -> KnownCorpus:
+def look_up_corpus(name: str) -> KnownCorpus:
     if name in KNOWN:
         return KNOWN[name]
     near = difflib.get_close_matches(name, KNOWN, n=1)

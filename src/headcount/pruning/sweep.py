@@ -68,8 +68,8 @@ class Item:
 
 def sweep_items(
     penalties: Iterable[float],
-    keeps: Iterable[int],
-    by: Iterable[str] = (LEARNED,),
+    keeps: Sequence[int],
+    by: Sequence[str] | None = None,
     seeds: int = 1,
     **common: Any,
 ) -> list[Item]:
@@ -77,12 +77,16 @@ def sweep_items(
 
     `common` are settings that all share. What is named twice is made once.
     """
+    if by and not keeps:
+        raise UserError(
+            f"--by {','.join(by)} needs a number of heads.", "Give --keep, or leave --by out."
+        )
     first = int(common.pop("seed", 1))
     choices: dict[str, dict[str, Any]] = {
         f"penalty-{penalty:.15g}": {"penalty": penalty} for penalty in penalties
     }
     even = common.pop("even", False)
-    for measure, keep in product(by, keeps):
+    for measure, keep in product(by or [LEARNED], keeps):
         score_by = None if measure == LEARNED else measure
         choices[f"keep-{keep}-{measure}"] = {"keep": keep, "by": score_by, "even": even}
     if not choices:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
+from headcount.data.corpora import look_up_corpus
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.run import load_run
@@ -38,7 +39,10 @@ def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyC
     recipes = Path(str(files("headcount") / "recipes"))
     study = load_study(recipes / "study-demo.yaml")
     pair = study.pairs[0]
-    settings = [] if corpus is None else [f"data.corpus={corpus}"]
+    settings = []
+    if corpus is not None:
+        look_up_corpus(corpus)  # before anything is written
+        settings.append(f"data.corpus={corpus}")
     if train:
         pair.recipe = recipes / "demo.yaml"
         settings += [] if minutes is None else [f"training.minutes={minutes}"]
