@@ -57,7 +57,8 @@ def test_products_of_a_step_do_not_depend_on_beam_batch_or_past(
         return operations.products()
 
     encoder, source = 4 * model.config.encoder_layers, model.config.decoder_layers
-    a_step = 6 * model.config.decoder_layers + 1  # and the output layer
+    # Six projections, four products inside attention, and the output layer.
+    a_step = 10 * model.config.decoder_layers + 1
     for lengths, beam in (([3], 1), ([3], 4), ([5, 2, 5, 1], 4)):
         for steps in (1, 3, 8):
             assert products(lengths, beam, steps) == encoder + source + steps * a_step

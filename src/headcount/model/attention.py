@@ -54,40 +54,19 @@ class Attention(nn.Module):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
-        past: KeysValues | None = None,
     ) -> Tensor:
-        """Attend from `x` `[batch, queries, width]` to itself, to `memory` or to `past`.
+        """Attend from `x` `[batch, queries, width]` to itself or to `memory`.
 
-        `mask` is boolean, `[batch, 1, 1, keys]`, true where a key may be seen. `past` are keys
-        and values `[batch, heads, keys, head]` already projected; then `x` gives queries only.
-        A layer without heads computes no attention: its output is the constant output bias.
+        `mask` is boolean, `[batch, 1, 1, keys]`, true where a key may be seen. A layer without
+        heads computes no attention: its output is the constant output bias.
         """
         if not self.heads:
             return self.out_bias.expand(x.shape)
-        if past is not None:
-            queries, (keys, values) = self.queries(x), past
-        elif memory is not None:
+        if memory is not None:
             queries, (keys, values) = self.queries(x), self.keys_values(memory)
         else:
             queries, keys, values = self.queries_keys_values(x)
         return self.attend(queries, keys, values, mask, causal)
-
-    def step(self, x: Tensor, past: Tensor, steps: int, visible: Tensor | None) -> Tensor:
-        """Attend from one new position of each hypothesis to itself and to those before it.
-
-        `x` is `[batch, beam, width]`. `past` `[2, batch, heads, places, head]` holds the keys and
-        values of the `steps` positions before, of all hypotheses; those of the new position are
-        written behind them. `visible` `[batch, 1, beam, (steps + 1) * beam]` is 0 where a
-        hypothesis may look, else -inf.
-        """
-        if not self.heads:
-            return self.out_bias.expand(x.shape)
-        stacked = F.linear(x, self.in_weight, self.in_bias)  # [batch, beam, 3 inner]
-        apart = self._apart(stacked, 3)  # [3, batch, heads, beam, head]
-        beam, used = x.shape[1], steps * x.shape[1]
-        past[:, :, :, used : used + beam] = apart[1:]
-        keys, values = past[:, :, :, : used + beam].unbind(0)
-        return self.attend(apart[0], keys, values, visible, causal=False)
 
     def queries_keys_values(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`[batch, length, width]` to all three, `[batch, heads, length, head]` each."""
@@ -135,8 +114,7 @@ class Attention(nn.Module):
         """`softmax(Q K^T / sqrt(d_k))` (Sec. 2), `[batch, heads, queries, keys]`."""
         scores: Tensor = queries @ keys.transpose(-1, -2) * self.head_width**-0.5
         if mask is not None:
-            additive = mask.is_floating_point()
-            scores = scores + mask if additive else scores.masked_fill(~mask, float("-inf"))
+            scores = scores.masked_fill(~mask, float("-inf"))
         if causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(later, float("-inf"))

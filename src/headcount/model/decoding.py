@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache as memoised
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from headcount.config import SearchConfig
 from headcount.errors import UserError
@@ -116,56 +116,50 @@ def beam_search(
     live = sentences
     while live:
         logits = model.logits(model.step(tokens, cache))  # [sentences, beam, vocabulary]
-        log_probabilities = F.log_softmax(logits, dim=-1, dtype=scores.dtype)
-        log_probabilities[:, :, forbidden] = DEAD
+        totals = logits.log_softmax(-1, dtype=scores.dtype).index_fill_(2, forbidden, DEAD)
         if cache.steps <= search.min_length:
-            log_probabilities[:, :, eos] = DEAD
+            totals[:, :, eos] = DEAD
         if search.renormalise:
-            log_probabilities = log_probabilities.log_softmax(-1)
-        best = best_continuations(log_probabilities, scores, 2 * search.beam)
-        for sentence, *candidates in zip(live, *(b.tolist() for b in best), strict=True):
-            sentence.advance(*candidates)
+            totals = totals.log_softmax(-1)
+        totals += scores[:, :, None]
+        best, places = best_of_rows(totals.flatten(1), 2 * search.beam)
+        for sentence, values, chosen in zip(live, best.tolist(), places.tolist(), strict=True):
+            sentence.advance(values, [divmod(place, totals.shape[2]) for place in chosen])
         going = [place for place, sentence in enumerate(live) if not sentence.done]
         if len(going) < len(live):
             live = [live[place] for place in going]
-            cache.keep_sentences(torch.tensor(going, dtype=torch.long, device=device))
+            if live:
+                cache.keep_sentences(torch.tensor(going, device=device))
         if live:
             new_scores, last, parents = zip(*(s.rows() for s in live), strict=True)
             scores = torch.tensor(new_scores, dtype=scores.dtype, device=device)
-            tokens = torch.tensor(last, device=device)
-            cache.follow(torch.tensor(parents, device=device))
+            tokens, places = torch.tensor([last, parents], device=device).unbind(0)
+            cache.follow(places)
     return [sentence.finished[: search.nbest] for sentence in sentences]
 
 
-def best_continuations(
-    log_probabilities: Tensor, scores: Tensor, count: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The best ways to add a token to the hypotheses of each sentence, best first.
+def best_of_rows(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The `count` largest values of each row, `[rows, size]`, largest first, and their places.
 
-    `log_probabilities` `[sentences, beam, vocabulary]` and `scores` `[sentences, beam]` to the new
-    scores, the hypotheses and the tokens, `[sentences, count]` each. To search through the whole
-    vocabulary costs more than to compute it, so look at the largest of each column of a folded
-    vocabulary first: the best `count` are in the `count` columns with the largest maxima.
+    Gives `[rows, count]` each, or `[rows, size]` where a row has fewer. `Tensor.topk` alone takes
+    long for a whole vocabulary on a CPU, so look at the largest of each column of a folded row
+    first: the best `count` are in the `count` columns with the largest maxima.
     """
-    _, beam, vocabulary = log_probabilities.shape
-    count = min(count, beam * vocabulary)
-    columns = min(math.isqrt(count * vocabulary), vocabulary)
-    depth = vocabulary // columns
-    folded = log_probabilities[..., : depth * columns].unflatten(2, (depth, columns))
-    largest = folded.amax(2)  # [sentences, beam, columns]
-    rest = log_probabilities[..., depth * columns :]
-    torch.maximum(largest[..., : rest.shape[2]], rest, out=largest[..., : rest.shape[2]])
-    largest += scores[:, :, None]
-    chosen = largest.flatten(1).topk(count, sorted=False).indices  # [sentences, count]
-    parents = chosen // columns
-    steps = torch.arange(0, vocabulary, columns, device=chosen.device)
-    tokens = (chosen % columns)[:, :, None] + steps  # [sentences, count, depth (+ 1)]
-    places = (parents * vocabulary)[:, :, None] + tokens.clamp(max=vocabulary - 1)
-    values = log_probabilities.flatten(1).gather(1, places.flatten(1)).view_as(tokens)
-    values += scores.gather(1, parents)[:, :, None]
-    values = values.masked_fill_(tokens >= vocabulary, DEAD).flatten(1)
-    best, indices = values.topk(count)  # [sentences, count]
-    return best, parents.gather(1, indices // len(steps)), tokens.flatten(1).gather(1, indices)
+    rows, size = values.shape
+    count = min(count, size)
+    columns = _columns(size, count)
+    folded = values.view(rows, size // columns, columns)
+    chosen = folded.amax(1).topk(count, sorted=False).indices  # [rows, count]
+    candidates = folded.gather(2, chosen[:, None].expand(-1, folded.shape[1], -1))
+    best, indices = candidates.flatten(1).topk(count)  # [rows, count]
+    places = indices // count * columns + chosen.gather(1, indices % count)
+    return best, places
+
+
+@memoised
+def _columns(size: int, count: int) -> int:
+    """The number of columns to fold a row into: about as many as candidates will come of them."""
+    return next(c for c in range(math.isqrt(count * size), size + 1) if size % c == 0)
 
 
 class _Sentence:
@@ -179,17 +173,16 @@ class _Sentence:
         self.parents: list[int] = [0]
         self.done = False
 
-    def advance(self, scores: list[float], parents: list[int], tokens: list[int]) -> None:
-        """Take the best continuations, best first."""
+    def advance(self, scores: list[float], continuations: list[tuple[int, int]]) -> None:
+        """Take the best continuations, (hypothesis, token) each, best first."""
         beam, eos = self.search.beam, self.eos
         before, length = self.texts, len(self.texts[0]) + 1
         last = length == self.limit
         if last and self.search.force_end:
-            scores, parents = self.scores, list(range(len(before)))
-            tokens = [eos] * len(before)
+            scores, continuations = self.scores, [(place, eos) for place in range(len(before))]
         self.texts, self.scores, self.parents = [], [], []
         ended = False
-        for rank, (score, parent, token) in enumerate(zip(scores, parents, tokens, strict=True)):
+        for rank, (score, (parent, token)) in enumerate(zip(scores, continuations, strict=True)):
             if score == DEAD:
                 break
             if rank < beam and (last or token == eos):

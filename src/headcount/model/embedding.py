@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.errors import UserError
@@ -49,7 +50,20 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Embed tokens whose first one stands at position `first`."""
-        last = first + tokens.shape[1]
+        positions = self._positions(first, first + tokens.shape[1])
+        x: Tensor = self.table(tokens) * self.scale + positions
+        if self.training and self.dropout:
+            x = dropout(x, self.dropout)
+        self.tape.keep(self.part, 0, result=x)
+        return x
+
+    def step(self, tokens: Tensor, position: int) -> Tensor:
+        """Embed tokens `[rows]` that all stand at one position: `[rows, width]`."""
+        rows = F.embedding(tokens, self.table.weight) * self.scale
+        return rows.add_(self._positions(position, position + 1))
+
+    def _positions(self, first: int, last: int) -> Tensor:
+        """The encodings of positions `[first, last)`."""
         most = self.config.max_positions
         if last > most:
             raise UserError(
@@ -59,11 +73,7 @@ class Embedding(nn.Module):
         if last > len(self.positions):
             longer = position_table(min(most, 2 * last), self.config)
             self.positions = longer.to(self.positions)
-        x: Tensor = self.table(tokens) * self.scale + self.positions[first:last]
-        if self.training and self.dropout:
-            x = dropout(x, self.dropout)
-        self.tape.keep(self.part, 0, result=x)
-        return x
+        return self.positions[first:last]
 
 
 def embedding_table(size: int, width: int) -> nn.Embedding:

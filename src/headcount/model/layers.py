@@ -9,8 +9,7 @@ from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.heads import HeadLayout
-from headcount.model.attention import Attention, KeysValues
-from headcount.model.cache import DecoderCache
+from headcount.model.attention import Attention
 from headcount.model.dropout import dropout
 from headcount.model.recording import Tape
 
@@ -75,16 +74,11 @@ class AttentionBlock(Block):
         memory: Tensor | None = None,
         mask: Tensor | None = None,
         causal: bool = False,
-        past: KeysValues | None = None,
     ) -> Tensor:
         """`[batch, length, width]` to the same; arguments as in `Attention.forward`."""
         if memory is not None:
             self.tape.keep(self.part, self.layer, memory=memory)
-        return self.around(x, lambda inside: self.attention(inside, memory, mask, causal, past))
-
-    def step(self, x: Tensor, past: Tensor, steps: int, visible: Tensor | None) -> Tensor:
-        """One new position, `[batch, beam, width]` to the same, as in `Attention.step`."""
-        return self.around(x, lambda inside: self.attention.step(inside, past, steps, visible))
+        return self.around(x, lambda inside: self.attention(inside, memory, mask, causal))
 
 
 class FeedForwardBlock(Block):
@@ -143,12 +137,5 @@ class DecoderLayer(nn.Module):
         """`x` `[batch, target, width]`, `memory` `[batch, source, width]` to `x`'s shape."""
         x = self.self_attention(x, causal=True)
         x = self.cross_attention(x, memory=memory, mask=mask)
-        output: Tensor = self.feed_forward(x)
-        return output
-
-    def step(self, x: Tensor, layer: int, cache: DecoderCache, visible: Tensor | None) -> Tensor:
-        """One new position after the cached ones, `[batch, beam, width]` to the same."""
-        x = self.self_attention.step(x, cache.own[layer], cache.steps, visible)
-        x = self.cross_attention(x, mask=cache.mask, past=cache.source[layer])
         output: Tensor = self.feed_forward(x)
         return output

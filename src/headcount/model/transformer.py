@@ -10,11 +10,12 @@ from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.heads import Head, HeadLayout
-from headcount.model.attention import Attention, KeysValues
+from headcount.model.attention import Attention
 from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
 from headcount.model.layers import DecoderLayer, EncoderLayer
 from headcount.model.recording import Tape
+from headcount.model.stepping import layer_step
 
 
 class Transformer(nn.Module):
@@ -93,14 +94,15 @@ class Transformer(nn.Module):
     @torch.no_grad()
     def start(self, memory: Tensor, mask: Tensor | None, beam: int = 1) -> DecoderCache:
         """Begin decoding step by step, without gradients: project the source once a layer."""
-        source: list[KeysValues | None] = []
-        heads = []
-        for layer in self.decoder_layers():
-            own, cross = layer.self_attention.attention, layer.cross_attention.attention
-            pair = cross.keys_values(memory) if cross.heads else None
-            source.append(pair and (pair[0].contiguous(), pair[1].contiguous()))
-            heads.append((len(own.heads), own.head_width))
-        return DecoderCache(source, mask, heads, like=memory, beam=beam)
+        layers = self.decoder_layers()
+        return DecoderCache(
+            [layer_step(layer, index) for index, layer in enumerate(layers)],
+            [layer.cross_attention.attention.keys_values(memory) for layer in layers],
+            mask,
+            [len(layer.self_attention.attention.heads) for layer in layers],
+            memory,
+            beam,
+        )
 
     @torch.no_grad()
     def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
@@ -108,14 +110,12 @@ class Transformer(nn.Module):
 
         The tokens of a row are those of several hypotheses for one sentence. The cache grows.
         """
-        x = self.target_embedding(tokens.reshape(-1, 1), first=cache.steps)
-        x = x.view(*tokens.shape, -1)  # [batch, beam, width]
-        visible = cache.begin_step()
-        for i, layer in enumerate(self.decoder_layers()):
-            x = layer.step(x, i, cache, visible)
-        cache.steps += 1
+        x = self.target_embedding.step(tokens.flatten(), cache.steps)  # [batch * beam, width]
+        cache.begin_step()
+        for layer in cache.layers:
+            x = layer(x, cache)
         states: Tensor = self.decoder_norm(x)
-        return states
+        return states.view(*tokens.shape, -1)
 
     def encoder_layers(self) -> list[EncoderLayer]:
         """The encoder's layers, bottom first."""
