@@ -3,8 +3,10 @@
     python benchmarks/environment.py [--out DIR]
 
 torch is the same build as headcount's, so that contenders differ in their own code only. JoeyNMT
-2.3 asks for older versions of some packages; it is installed without its dependencies, and what
-its model and search really import is listed here.
+2.3 asks for older versions of some packages, and eole for dozens that its training never imports
+(speech, web servers, corpora); both are installed without their dependencies, and what they really
+import is listed here. eole needs a compiled tokenizer that is not made for every machine: where it
+does not install the benchmarks go on without eole.
 """
 
 from __future__ import annotations
@@ -32,15 +34,18 @@ WITH_DEPENDENCIES = (
     "matplotlib==3.11.2",
     "sacrebleu==2.6.0",
     "tensorboard==2.21.0",
+    # What eole imports beside that.
+    "pydantic==2.14.3",
 )
 ALONE = ("joeynmt==2.3.0",)
+OPTIONAL = ("eole==0.6.4", "pyonmttok==1.38.1")
 
 
 def peers_python(folder: Path = DEFAULT) -> Path:
     """The interpreter of the peers' environment, which is made where it is missing or outdated."""
     python = folder / "bin" / "python"
     torch = f"torch=={_installed('torch').split('+')[0]}"
-    wanted = "\n".join([torch, *WITH_DEPENDENCIES, *ALONE])
+    wanted = "\n".join([torch, *WITH_DEPENDENCIES, *ALONE, *OPTIONAL])
     stamp = folder / f"ready-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
     if stamp.exists():
         return python
@@ -53,6 +58,11 @@ def peers_python(folder: Path = DEFAULT) -> Path:
     _run([*pip, "-c", constraints, torch])
     _run([*pip, "-c", constraints, torch, *WITH_DEPENDENCIES])
     _run([*pip, "--no-deps", *ALONE])
+    try:
+        _run([*pip, "--no-deps", *OPTIONAL])
+    except subprocess.CalledProcessError:
+        again = f"delete {stamp} to try again"
+        print(f"Not installed: {', '.join(OPTIONAL)}; benchmarks go on without ({again}).")
     stamp.write_text(wanted + "\n", encoding="utf-8")
     return python
 

@@ -162,6 +162,8 @@ def _training(result: Results) -> str:
         f" {result['threads']} thread. Matrix peak: {_figure(result['peak_gflops_cpu'])} GFLOPS a"
         f" CPU second. Loss of the same weights on the same batch: {losses}. {_versions(result)}"
     )
+    if result.get("left_out"):
+        text += f" Left out, because they did not start: {', '.join(result['left_out'])}."
     parts = ["## Training", text, _table(head, rows)]
     if "two_cores" in result:
         two = result["two_cores"]

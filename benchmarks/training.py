@@ -1,12 +1,13 @@
-"""Training speed, source tokens a second, against JoeyNMT and Hugging Face's MarianMT.
+"""Training speed, source tokens a second, against JoeyNMT, eole and Hugging Face's MarianMT.
 
     python benchmarks/training.py [--corpus DIR] [--updates 8] [--rounds 7] [--threads 1]
 
 Architecture, batch size, dropout, label smoothing and clipping are those of recipes/small-cpu.yaml;
 all contenders train on the same token ids, batch by batch, with the same number of threads, in
-turns. headcount and JoeyNMT start from the same weights and must have the same loss there (MarianMT
-is post-norm and has weights of its own). headcount's figure includes reading and padding the pairs,
-which the peers are given ready.
+turns. headcount, JoeyNMT and eole start from the same weights and must have the same loss there
+(MarianMT is post-norm and has weights of its own). headcount's figure includes reading and padding
+the pairs, which the peers are given ready. eole is left out where it does not install, and the
+results say so.
 
 The machine's peak is measured in the same rounds (a product of large matrices); model FLOPs
 utilisation is the arithmetic that real tokens need, three times the forward pass, over it.
@@ -54,7 +55,8 @@ from headcount.model.transformer import Transformer
 from headcount.pruning.arithmetic import translation_products
 from headcount.training.preparation import prepare_training
 
-OWN, JOEYNMT, MARIAN, PEAK = "headcount", "JoeyNMT", "MarianMT", "matrix product"
+OWN, JOEYNMT, EOLE, MARIAN, PEAK = "headcount", "JoeyNMT", "eole", "MarianMT", "matrix product"
+SAME_WEIGHTS = (OWN, JOEYNMT, EOLE)
 LARGEST_LOSS_DIFFERENCE = 1e-4
 
 
@@ -69,9 +71,8 @@ def main() -> None:
                 name: stack.enter_context(each)
                 for name, each in _contenders(options, peers, folder).items()
             }
-            losses = {name: contenders[name].run("loss")["loss"] for name in (OWN, JOEYNMT)}
-            if abs(losses[OWN] - losses[JOEYNMT]) > LARGEST_LOSS_DIFFERENCE:
-                raise RuntimeError(f"JoeyNMT does not compute the same: {losses}")
+            left_out = _leave_out(contenders)
+            losses = _same_losses(contenders)
             work = {name: partial(each.run, "steps") for name, each in contenders.items()}
             costs = take_turns(work, options.rounds)
             versions = {name: each.versions for name, each in contenders.items()}
@@ -82,6 +83,7 @@ def main() -> None:
         "updates": options.updates,
         "rounds": options.rounds,
         "versions": versions,
+        "left_out": left_out,
         "same_loss": losses,
         **_summary(costs, flops),
     }
@@ -166,9 +168,33 @@ def _contenders(options: argparse.Namespace, peers: Path, folder: Path) -> dict[
     return {
         OWN: _own(options, folder, threads),
         JOEYNMT: Contender(peers, "with_joeynmt.py", "train", str(folder), threads=threads),
+        EOLE: Contender(peers, "with_eole.py", "train", str(folder), threads=threads),
         MARIAN: Contender(peers, "with_marian.py", "train", str(folder), threads=threads),
         PEAK: Contender(python, "with_headcount.py", "multiply", threads=threads),
     }
+
+
+def _leave_out(contenders: dict[str, Contender]) -> list[str]:
+    """Take eole out of the contenders where it does not start; the names of those taken out."""
+    try:
+        assert contenders[EOLE].versions
+    except RuntimeError as error:
+        print(f"Going on without {EOLE}: {error}", file=sys.stderr)
+        del contenders[EOLE]
+        return [EOLE]
+    return []
+
+
+def _same_losses(contenders: dict[str, Contender]) -> dict[str, float]:
+    """The loss of the first batch under headcount's weights, which must not depend on who asks."""
+    losses = {
+        name: float(each.run("loss")["loss"])
+        for name, each in contenders.items()
+        if name in SAME_WEIGHTS
+    }
+    if max(losses.values()) - min(losses.values()) > LARGEST_LOSS_DIFFERENCE:
+        raise RuntimeError(f"Contenders do not compute the same: {losses}")
+    return losses
 
 
 def _own(
