@@ -63,7 +63,10 @@ def fails(
         (["--keep", 1, "--by", "lrp", "--from-scratch"], "from scratch"),
         (["--keep", 1, "--sites", "encoder"], "Unknown attention site 'encoder'"),
         (["--keep", 1, "--train-only", "everything"], "--train-only"),
-        (["--keep", 1, "--updates", 5, "--finetune", 9], "more updates than"),
+        (["--keep", 1, "--updates", 5, "--finetune", 9], "leaves none to choose"),
+        (["--penalty", 0.1, "--updates", 5, "--finetune", 5], "leaves none to choose"),
+        (["--penalty", 0.1, "--finetune", 1500], "1500 of 1500 updates leaves none"),
+        (["--keep", 1, "--by", "random", "--updates", 5, "--finetune", 6], "leaves none"),
     ],
 )
 def test_settings_that_make_no_sense(fails: Fail, arguments: list[object], said: str) -> None:
@@ -137,6 +140,12 @@ def test_resuming_something_else(fails: Fail, baseline: Path, corpus: Path, tmp_
     prune(baseline, corpus, tmp_path / "out", settings)
     same = ("--by", "random", "--no-finetune", "--resume")
     assert "begun with --keep 2" in fails("--keep", 1, *same)
+    other = tmp_path / "other"
+    shutil.copytree(corpus, other, ignore=shutil.ignore_patterns("prepared"))
+    for language in ("en", "fr"):
+        path = other / f"train.{language}"
+        path.write_text(path.read_text() * 2)
+    assert "begun with other text" in fails("--keep", 2, *same, train=other)
     run = load_run(baseline)
     run.model.output_weight.data.add_(1)
     run.save(tmp_path / "changed")

@@ -86,6 +86,15 @@ def test_sweep(say: Say, baseline: Path, corpus: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_sweep_has_one_table_whatever_the_number_of_processes(
+    say: Say, baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    arguments = ("prune-sweep", baseline, "--train", corpus, "--out", tmp_path / "s")
+    assert say(*arguments, "--keep", "1", "--by", "random", "--updates", 0, "--json") == ""
+
+
 def test_every_verb_has_help() -> None:
     names = {command.name for command in app.registered_commands}
     assert {"prune", "prune-sweep", "bench"} <= names

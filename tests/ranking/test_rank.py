@@ -119,6 +119,7 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
     assert saved["lrp"][Head("enc", 0, 0)] < 1.0
     about = json.loads((run.analysis / "ranking.json").read_text())
     assert about["lrp"]["rule"] == LrpOptions().rule
+    assert (about["measures"], about["sites"]) == (["lrp"], ["enc"])
     assert about["audit"][0]["station"] == "logit"
 
 
@@ -166,6 +167,34 @@ def test_measures_that_lack_what_they_need(run_folder):
         rank(run_folder, SOURCE, prefix="reference")
     with pytest.raises(UserError, match="--bleu needs"):
         rank(run_folder, SOURCE, by=["lrp"], bleu=True)
+    with pytest.raises(UserError, match="--bleu needs"):
+        rank(run_folder, SOURCE, bleu=True)
+
+
+def test_a_site_that_has_lost_all_heads(run_folder):
+    run = load_run(run_folder)
+    run.model = remove_heads(run.model, run.model.heads.heads(["enc"]))
+    with pytest.raises(UserError, match="no head left at enc"):
+        rank(run, SOURCE, sites=["enc"])
+    ranking = rank(run, SOURCE, REFERENCE)
+    assert {head.site for head in ranking.heads} == {"dec", "cross"}
+
+
+def test_an_encoder_that_nothing_looks_at(run_folder):
+    """Without cross-attention its heads change nothing, and relevance never comes to them."""
+    run = load_run(run_folder)
+    run.model = remove_heads(run.model, run.model.heads.heads(["cross"]))
+    ranking = rank(run, SOURCE, REFERENCE)
+    encoder = run.model.heads.heads(["enc"])
+    assert [ranking["ablation"][head] for head in encoder] == [0.0] * 6
+    assert [ranking["gradient"][head] for head in encoder] == [0.0] * 6
+    assert not set(encoder) & set(ranking["lrp"])
+    rows = {(row.first, row.second, row.group): row for row in ranking.agreement(replicates=20)}
+    assert rows["lrp", "random", "all"].heads == 6
+    for name in ("heads", "spearman", "spearman_interval"):
+        of_all = getattr(rows["lrp", "random", "all"], name)
+        assert of_all == getattr(rows["lrp", "random", "dec"], name)
+    assert rows["lrp", "random", "enc.*"].spearman is None
 
 
 @pytest.fixture
@@ -213,6 +242,7 @@ def test_bad_input_is_one_line_and_exit_code_2(command, copy, files, tmp_path):
         (copy, "--src", files[0], "--rule", "zpluss"): "Did you mean 'zplus'",
         (copy, "--src", files[0], "--sites", "encoder"): "Unknown attention site",
         (copy, "--src", files[0], "--by", "gradient"): "needs reference",
+        (copy, "--src", files[0], "--by", "confidence", "--audit"): "has no lrp",
     }
     for arguments, expected in cases.items():
         code, _, err = command(*arguments)

@@ -19,7 +19,7 @@ def bench(
     src: Path | None = typer.Option(
         None, "--src", help="Sentences, one a line. Default: the test set of the first run's data."
     ),
-    sentences: int = typer.Option(200, "--sentences", min=1, help="Use the first so many."),
+    sentences: int = typer.Option(200, "--sentences", min=1, help="Use so many, evenly spread."),
     singles: int = typer.Option(
         20, "--singles", min=1, help="So many of them are also translated one at a time."
     ),

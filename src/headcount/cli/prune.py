@@ -18,8 +18,8 @@ SITES = typer.Option("enc", "--sites", help="Where heads are pruned: enc, dec, c
 TRAIN_ONLY = typer.Option(
     None,
     "--train-only",
-    help="Which weights may change: encoder, decoder, both or gates (none). Default: the side"
-    " whose heads are pruned.",
+    help="Which weights may change: encoder; decoder; encoder,decoder; gates (none). Default: the"
+    " side whose heads are pruned.",
 )
 EVEN = typer.Option(
     False, "--even", help="With --keep: the same number of heads in each layer of the sites."
@@ -130,11 +130,12 @@ def prune(
 def _undecided(record: dict[str, Any]) -> str:
     """A warning that names the gates that training has left between open and closed."""
     decided = record["decided"]
-    before, after = decided["gated"], decided["binary"]
+    # A selection of one's own may have no gates between open and closed to measure with.
+    before = f" Before that: {_quality(decided['gated'])}." if "gated" in decided else ""
     return (
         "Warning: gates that were neither open nor closed when they became binary:"
-        f" {', '.join(decided['undecided'])}. Before that: {_quality(before)}; after it:"
-        f" {_quality(after)}. Longer training (--updates) decides more gates."
+        f" {', '.join(decided['undecided'])}.{before} After it: {_quality(decided['binary'])}."
+        " Longer training (--updates) decides more gates."
     )
 
 

@@ -53,9 +53,11 @@ def prune_sweep(
     except KeyboardInterrupt:
         remarks.print("Stopped; the same command goes on.")
         raise
+    if not rows:  # under torchrun one process has the table
+        return
     if json:
         print_json(rows)
-    elif rows:
+    else:
         results.print(_table(rows))
 
 

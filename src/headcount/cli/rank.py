@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+from headcount.errors import UserError
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -75,6 +76,8 @@ def rank(
     reporter = StageReporter(quiet or not leader)
     options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
     measures = None if by is None else [name.strip() for name in by.split(",") if name.strip()]
+    if audit and measures and "lrp" not in measures:
+        raise UserError("--audit follows relevance, but --by has no lrp.", "Add lrp to --by.")
     try:
         ranking = rank_heads(
             run, src, ref, by=measures, sites=parse_sites(sites), lrp=options, prefix=prefix,

@@ -135,8 +135,9 @@ def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:
 
 def _own_sentences(run: Path) -> Path:
     """The source side of the test set, else of the dev set, of the corpus a run was trained on."""
+    data = load_config(run).data
     try:
-        corpus = find_corpus(load_config(run).data, lambda stage, done, total: None)
+        corpus = find_corpus(data, lambda stage, done, total: None)
     except UserError as error:
         raise UserError(
             f"The corpus of {run} is not there.", "Give sentences with --src."

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.data.corpora import load_corpus
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, require_file, write_json
@@ -27,6 +28,7 @@ def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
         "method": settings.method,
         "settings": settings.model_dump(mode="json"),
         "train": str(train),
+        "train_bytes": _sizes(baseline, train),
         "baseline": {
             "run": str(baseline.folder),
             "weights": sha256_of(require_file(baseline.folder / WEIGHTS)),
@@ -82,6 +84,11 @@ def same_record(out: Path, now: Record) -> Record:
             f" {now['baseline']['run']} has now.",
             "Choose another --out.",
         )
+    if before.get("train_bytes", now["train_bytes"]) != now["train_bytes"]:
+        raise UserError(
+            f"{out} was begun with other text ({before['train']}) than {now['train']} has.",
+            "Resume with the same --train, or choose another --out.",
+        )
     old, new = before["settings"], now["settings"]
     changed = [name for name in new if old.get(name) != new[name]]
     if changed:
@@ -92,6 +99,13 @@ def same_record(out: Path, now: Record) -> Record:
             "Resume with the same settings, or choose another --out.",
         )
     return before
+
+
+def _sizes(run: Run, train: Path) -> list[int]:
+    """Bytes of both sides of the training text: whether two folders hold the same, cheaply."""
+    data = run.config.data
+    corpus = load_corpus(train, f"{data.source}-{data.target}", check=False)
+    return [corpus.path("train", side).stat().st_size for side in ("source", "target")]
 
 
 def _is_new(folder: Path) -> bool:

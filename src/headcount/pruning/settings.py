@@ -90,8 +90,6 @@ class PruneSettings(Section):
             raise ValueError("pruning by a score has no gates to train; use --no-finetune")
         if not self.sites:
             raise ValueError("name at least one site")
-        if self.updates and (self.finetune or 0) > self.updates:
-            raise ValueError("fine-tuning cannot have more updates than there are in all")
         return self
 
     @property
@@ -117,11 +115,18 @@ class PruneSettings(Section):
         parts = self.train_only or self._default_parts()
         if set(parts) == {"gates"}:
             finetune = 0  # there would be nothing left to train
+        if updates == 0:
+            finetune = 0
+        elif finetune >= updates + (self.by is not None):  # scores need no update to choose by
+            raise UserError(
+                f"--finetune {finetune} of {updates} updates leaves none to choose heads in.",
+                "Fine-tune for fewer, or raise --updates.",
+            )
         filled = {
             "sites": tuple(site for site in SITES if site in self.sites),
             "train_only": parts,
             "updates": updates,
-            "finetune": min(finetune, updates),
+            "finetune": finetune,
             "warmup": warmup,
             "gate_learning_rate": self.gate_learning_rate or (0.05 if self.keep is None else 0.1),
             "batch_tokens": self.batch_tokens or training.batch_tokens,

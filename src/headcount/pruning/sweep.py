@@ -124,9 +124,9 @@ def prune_sweep(
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
     source = load_run(baseline)
+    check_corpus(source, train)
     for item in items:
         _check_item(source, train, out / item.name, item.settings)
-    check_corpus(source, train)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = list(items)[rank::world]
     if jobs <= 1:

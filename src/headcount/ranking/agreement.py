@@ -23,9 +23,10 @@ class Agreement:
     """Rank correlations of two measures over some heads; None where one is constant.
 
     `group` is `enc.0` for a layer, `enc.*` for the mean over the layers of a site, `enc` for all
-    heads of the site, `all` for all heads. A measure that is normalised within layers (LRP) says
-    nothing of heads of different layers, so `enc.*` is the one to look at. Intervals are
-    percentiles over bootstrap samples of the sentences.
+    heads of the site, `all` for all heads; `heads` are those that both measures say something of.
+    A measure that is normalised within layers (LRP) says nothing of heads of different layers, so
+    `enc.*` is the one to look at. Intervals are percentiles over bootstrap samples of the
+    sentences.
     """
 
     first: str
@@ -40,7 +41,9 @@ class Agreement:
 
 def comparisons(values: Tensor) -> Tensor:
     """Which of each pair of heads is larger: `[..., heads]` to signs `[..., heads, heads]`."""
-    return (values[..., :, None] - values[..., None, :]).sign().float()
+    difference = values[..., :, None] - values[..., None, :]
+    # The sign of NaN is 0: a head without a value would count as a tie with all others.
+    return torch.where(difference.isnan(), math.nan, difference.sign()).float()
 
 
 def spearman(first: Tensor, second: Tensor) -> Tensor:
@@ -107,8 +110,12 @@ def agreement(
         samples = {name: found.resampled(draws) for name, found in evidence.items()}
         samples |= {name: column.expand(replicates, -1) for name, column in fixed.items()}
     rows = []
-    for group, parts in groups_of(heads).items():
+    for group, places in groups_of(heads).items():
         for first, second in combinations(values, 2):
+            parts = _with_values(places, values[first] + values[second])
+            if not parts:
+                rows.append(Agreement(first, second, group, 0, None, None, None, None))
+                continue
             whole = correlations(values[first], values[second], parts)
             intervals: list[tuple[float, float] | None] = [None, None]
             if samples:
@@ -134,6 +141,12 @@ def correlations(first: Tensor, second: Tensor, parts: list[list[int]]) -> Tenso
         signs = ((comparisons(a), comparisons(b)) for a, b in blocks)
         found.append(torch.cat([torch.stack([spearman(*s), kendall(*s)]) for s in signs], 1))
     return torch.stack(found).nanmean(0)
+
+
+def _with_values(parts: list[list[int]], values: Tensor) -> list[list[int]]:
+    """The heads that have a value, `[1, heads]` not NaN; a single head is nothing to rank."""
+    found = [[i for i in places if not values[0, i].isnan()] for places in parts]
+    return [places for places in found if len(places) > 1]
 
 
 def _interval(samples: Tensor) -> tuple[float, float] | None:

@@ -54,7 +54,9 @@ class Ranking(HeadTable):
     def agreement(self, replicates: int = REPLICATES, seed: int = 1) -> list[Agreement]:
         """Rank correlations between all columns, with intervals over sentences."""
         fixed = {
-            name: torch.tensor([float(column[head]) for head in self.heads], dtype=torch.float64)
+            name: torch.tensor(
+                [float(column.get(head, math.nan)) for head in self.heads], dtype=torch.float64
+            )
             for name, column in self.columns.items()
             if name not in self.evidence
         }
@@ -119,6 +121,10 @@ def rank(
     options = lrp or LrpOptions()
     with connect(workers) as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
+        if not run.model.heads.heads(sites):
+            raise UserError(
+                f"{run.folder} has no head left at {','.join(sites)}.", "Choose other --sites."
+            )
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)
         settings = MeasureSettings(measures, tuple(sites), options, prefix, search)
@@ -129,6 +135,8 @@ def rank(
             lost = bleu_losses(run, ready, measured.heads, search, workers, report)
             ranking.add("ablation_bleu", _column(measured.heads, lost))
         ranking.about = {
+            "measures": list(measures),
+            "sites": list(sites),
             "sentences": len(ready),
             "skipped": ready.skipped,
             "steps": measured.steps,
@@ -170,7 +178,7 @@ def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
 
 def _measures(by: Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
     if by is None:
-        return tuple(name for name in MEASURES if referenced or name not in ON_REFERENCE)
+        by = [name for name in MEASURES if referenced or name not in ON_REFERENCE]
     unknown = [name for name in by if name not in MEASURES]
     if unknown or not by:
         raise UserError(
