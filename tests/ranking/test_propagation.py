@@ -70,12 +70,15 @@ def test_every_rule_is_the_appendix_neuron_by_neuron(
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("bias", CHOICES["bias"])
-def test_gated_pruned_and_empty_layers(rule, bias, tiny, make_batch):
+@pytest.mark.parametrize(
+    ("norm", "bias", "attention"),
+    [("pre", "absorb", "constant"), ("pre", "share", "constant"), ("post", "absorb", "softmax")],
+)
+def test_gated_pruned_and_empty_layers(rule, norm, bias, attention, tiny, make_batch):
     empty = [Head("enc", 1, 0), Head("enc", 1, 1), Head("dec", 1, 0), Head("dec", 1, 1)]
-    model = remove_heads(tiny(), [*empty, Head("cross", 0, 1), Head("enc", 0, 0)])
+    model = remove_heads(tiny(norm=norm), [*empty, Head("cross", 0, 1), Head("enc", 0, 0)])
     gates = {("cross", 1): torch.tensor([0.7, 0.0]), ("dec", 0): torch.tensor([1.3, 0.4])}
-    options = exact(LrpOptions(rule, bias=bias, epsilon=1e-3))
+    options = exact(LrpOptions(rule, bias=bias, attention=attention, epsilon=1e-3))
     with gated(model, {place: gate.double() for place, gate in gates.items()}):
         compare_with_reference(model, options, make_batch(SOURCES, STEPS))
 
