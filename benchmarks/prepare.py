@@ -11,9 +11,11 @@ Peers make the same of the same text, token ids of both sides on disk, by progra
 SentencePiece (BPE; its trainer and its encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary
 lookup). Each is left out above the number of pairs in PEERS, where it would take too long.
 
-Memory is the sum of resident sets (a page shared by workers counts once for each) and the
-proportional set size (every page counts once). CPU seconds, of all processes and with their start,
-tell a slow program from a busy machine. Results go to benchmarks/results/prepare.json.
+Memory is the sum of resident sets (a page shared by workers counts once for each), the
+proportional set size (every page counts once), and what of it is the processes' own: pages of
+mapped files, such as the shards, are the system's cache and count only in the first two. CPU
+seconds, of all processes and with their start, tell a slow program from a busy machine. Results go
+to benchmarks/results/prepare.json.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from typing import Any
 
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import EOS, PAD, START, Tokenizer
-from headcount.files import read_lines, write_json
+from headcount.files import TextFile, read_lines, write_json
 
 HERE = Path(__file__).resolve().parent
 SIDES = ("source", "target")
@@ -92,7 +94,7 @@ def _options() -> argparse.Namespace:
 
 def _bpe(folder: Path, vocabulary: int) -> dict[str, Any]:
     for side in SIDES:
-        lines = read_lines(folder / f"{side}.txt")
+        lines = TextFile(folder / f"{side}.txt")
         Tokenizer.train(lines, vocabulary).save(folder / f"{side}.json")
     return {}
 
@@ -146,19 +148,20 @@ def _watch(step: str, folder: Path, vocabulary: int, peers: str | None) -> dict[
     script = HERE / "contenders" / "with_subwords.py"
     theirs = [str(peers), str(script)]
     command = [*(theirs if step in PEERS else own), step, "--folder", str(folder)]
-    resident = proportional = 0
+    resident = proportional = own_pages = 0
     with subprocess.Popen(
         [*command, "--vocabulary", str(vocabulary)], stdout=subprocess.PIPE, text=True
     ) as process:
         while process.poll() is None:
             memory = [_memory(pid) for pid in _tree(process.pid)]
-            resident = max(resident, sum(rss for rss, _ in memory))
-            proportional = max(proportional, sum(pss for _, pss in memory))
+            resident = max(resident, sum(rss for rss, _, _ in memory))
+            proportional = max(proportional, sum(pss for _, pss, _ in memory))
+            own_pages = max(own_pages, sum(anonymous for _, _, anonymous in memory))
             time.sleep(SAMPLE_SECONDS)
         assert process.stdout is not None
         measured: dict[str, Any] = json.loads(process.stdout.read())
     peaks = {"peak_rss_mb": resident // 1024, "peak_pss_mb": proportional // 1024}
-    return measured | peaks
+    return measured | peaks | {"peak_anonymous_mb": own_pages // 1024}
 
 
 def _tree(pid: int) -> list[int]:
@@ -170,14 +173,14 @@ def _tree(pid: int) -> list[int]:
     return [pid, *chain.from_iterable(_tree(int(child)) for child in listed)]
 
 
-def _memory(pid: int) -> tuple[int, int]:
-    """Resident and proportional set size in KB; nothing for a process that has just ended."""
+def _memory(pid: int) -> tuple[int, int, int]:
+    """Resident, proportional and anonymous KB; nothing for a process that has just ended."""
     try:
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     except OSError:
-        return 0, 0
+        return 0, 0, 0
     values = dict(line.split()[:2] for line in lines[1:])
-    return int(values["Rss:"]), int(values["Pss:"])
+    return int(values["Rss:"]), int(values["Pss:"]), int(values["Anonymous:"])
 
 
 def _cpu_used() -> dict[str, float]:

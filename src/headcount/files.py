@@ -157,6 +157,16 @@ def read_lines(path: Path) -> Iterator[str]:
         yield from decoded_lines(handle, str(path))
 
 
+class TextFile:
+    """The lines of a text file as `read_lines` gives them, read anew by every loop over them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __iter__(self) -> Iterator[str]:
+        return read_lines(self.path)
+
+
 def decoded_lines(handle: Iterable[bytes], name: str) -> Iterator[str]:
     """Lines of UTF-8 text; `name` is what to call the text where it is damaged.
 

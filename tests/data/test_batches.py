@@ -11,6 +11,7 @@ import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from headcount.data import batches
 from headcount.data.batches import (
     TARGET_ROOM,
     Batch,
@@ -86,6 +87,19 @@ def test_a_plan_depends_on_seed_and_epoch_alone(
     # Resuming computes the epoch from the update's number, so all epochs must be equally long.
     assert len(plan_epoch(*lengths, *tokens, 3, epoch + 1)) == len(first)
     assert len(plan_epoch(*lengths, *tokens, 4, 0)) == len(first)
+
+
+@given(lengths_of_pairs, st.integers(0, 9))
+def test_buckets_against_a_slow_sort(lengths: tuple[np.ndarray, np.ndarray], seed: int) -> None:
+    source, target = (side.tolist() for side in lengths)
+    shuffled = np.random.default_rng(seed).permutation(len(source)).tolist()
+    # Python's sort keeps the shuffled order of pairs of equal lengths.
+    expected = sorted(
+        shuffled, key=lambda i: (source[i], -target[i] if source[i] % 2 else target[i])
+    )
+    found = batches._bucketed(*lengths, np.random.default_rng(seed))
+    assert found.tolist() == expected
+    assert found.dtype == np.int32
 
 
 def test_epochs_and_seeds_differ_in_order_and_in_company() -> None:

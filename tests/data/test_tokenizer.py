@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer as Core
 from tokenizers import models, trainers
 
-from headcount.data import tokenizer as module
 from headcount.data.tokenizer import (
     EOS,
-    MARK,
     PAD,
     SPECIAL_TOKENS,
     START,
     UNK,
     Tokenizer,
 )
+from headcount.data.word_ids import WordIds
+from headcount.data.words import MARK, normalizer, sampled_numbers, splitter
 from headcount.errors import UserError
 
 LINES = [
@@ -164,11 +164,11 @@ def test_batches_agree_with_single_sentences(bpe: Tokenizer) -> None:
 
 
 def test_a_full_word_cache_changes_nothing(bpe: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module._WordCache, "LIMIT", 3)
+    monkeypatch.setattr(WordIds, "LIMIT", 3)
     small = Tokenizer.from_dict(bpe.to_dict())
     for line in LINES:
         assert small.encode(line) == bpe.encode(line)
-    assert len(small._words) <= 3
+        assert len(small._words) <= 3 + 1 + len(line.split())
 
 
 # Vocabulary sizes
@@ -214,20 +214,22 @@ def test_no_lines_at_all() -> None:
     assert set(bpe.encode("anything")) == {UNK}
 
 
-def test_a_sample_of_the_lines_is_uniform_and_repeatable() -> None:
-    drawn = [module._sample(map(str, range(40)), 20) for _ in range(2)]
-    assert drawn[0] == drawn[1]
-    assert len(set(drawn[0])) == 20
-    late = sum(int(line) >= 20 for line in drawn[0])
-    assert 5 <= late <= 15
-    assert module._sample(["a", "b"], 20) == ["a", "b"]
+def test_lines_beyond_the_sample_are_not_learned_from() -> None:
+    lines = [f"{chr(ord('a') + i % 26)}{i}" for i in range(200)]
+    chosen = [lines[i] for i in sampled_numbers(200, 40)]
+    assert Tokenizer.train(lines, 90, sample=40).content == Tokenizer.train(chosen, 90).content
+
+
+def test_an_iterator_teaches_what_a_list_does() -> None:
+    sampled = [Tokenizer.train(lines, 90, sample=4).content for lines in (LINES, iter(LINES))]
+    assert sampled[0] == sampled[1]
 
 
 def test_counting_words_first_learns_what_the_lines_themselves_teach() -> None:
     lines = [*LINES, "the the\u00a0the e\u0301te\u0301", "a▁cat  (the) <s>", "the " * 2500] * 2
     counted = Tokenizer.train(lines, 150)
     core = Core(models.BPE(unk_token="<unk>", fuse_unk=True))
-    core.normalizer, core.pre_tokenizer = module._normalizer(), module._splitter()
+    core.normalizer, core.pre_tokenizer = normalizer(), splitter()
     characters = sorted(token for token in counted._core.get_vocab() if len(token) == 1)
     trainer = trainers.BpeTrainer(
         vocab_size=150,

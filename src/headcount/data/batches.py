@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from headcount.data.joining import Groups, Pairs, SizedPairs, join_pairs
+from headcount.data.ragged import gather
 from headcount.errors import UserError
 
 # A micro-batch may hold this many times more padded target positions than source tokens. Without
@@ -105,8 +106,8 @@ def collate(
 
     With `sizes`, [batch], each row is made of so many pairs, one after the other.
     """
-    source, source_lengths = _gather(pairs.source_ids, pairs.source_offsets, indices)
-    target, target_lengths = _gather(pairs.target_ids, pairs.target_offsets, indices)
+    source, source_lengths = gather(pairs.source_ids, pairs.source_offsets, indices)
+    target, target_lengths = gather(pairs.target_ids, pairs.target_offsets, indices)
     if sizes is not None:
         begin = np.cumsum(sizes) - sizes
         source_lengths = np.add.reduceat(source_lengths, begin)
@@ -126,18 +127,6 @@ def collate(
         source_tokens=int(source_lengths.sum()) + len(source_lengths),
         target_tokens=int(target_lengths.sum()) + len(target_lengths),
     )
-
-
-def _gather(
-    ids: np.ndarray, offsets: np.ndarray, indices: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens of the chosen sentences end to end, [tokens], and their lengths, [batch]."""
-    begin = np.asarray(offsets[indices])
-    lengths = np.asarray(offsets[np.asarray(indices) + 1]) - begin
-    ends = np.cumsum(lengths)
-    place = np.arange(ends[-1] if len(ends) else 0)
-    place += np.repeat(begin - (ends - lengths), lengths)
-    return np.asarray(ids[place]), lengths
 
 
 def _padded(flat: np.ndarray, lengths: np.ndarray, *, pad: int, eos: int) -> np.ndarray:
@@ -168,14 +157,13 @@ def plan_epoch(
     and any number of devices makes the same updates.
 
     The number of updates is the same in every epoch, as only pairs of equal lengths change places.
+    A plan takes 4 bytes a pair, and some 30 while it is made.
     """
     chance = np.random.default_rng([seed, epoch])
-    source = np.asarray(source_lengths, dtype=np.int32) + 1
-    target = np.asarray(target_lengths, dtype=np.int32) + 1
-    if not len(source):
+    if not len(source_lengths):
         return []
-    order = _bucketed(source, target, chance)
-    source, target = source[order], target[order]
+    order = _bucketed(np.asarray(source_lengths), np.asarray(target_lengths), chance)
+    source, target = _with_eos(source_lengths, order), _with_eos(target_lengths, order)
     total = int(source.sum(dtype=np.int64))
     accumulated = max(math.ceil(batch_tokens / device_tokens), world)
     budget = math.ceil(total / (math.ceil(total / batch_tokens) * accumulated))
@@ -206,22 +194,39 @@ def _grouped(tokens: np.ndarray, size: int, chance: np.random.Generator) -> list
     return groups
 
 
+def _with_eos(lengths: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """Lengths in the given order, EOS counted: [pairs] int32."""
+    tokens: np.ndarray = np.asarray(lengths)[order].astype(np.int32, copy=False)
+    tokens += 1
+    return tokens
+
+
 def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) -> np.ndarray:
     """Pair indices by source length, then target length, pairs of equal lengths shuffled.
 
     Target lengths rise in one source length and fall in the next, so that a micro-batch across
-    the border of two source lengths still has similar target lengths.
+    the border of two source lengths still has similar target lengths. Lengths are without EOS.
+    Memory is what counts here: arrays of 4 bytes a pair, and keys that change in place.
     """
     longest = (1 << _LENGTH_BITS) - 1
-    shuffle = chance.permutation(len(source)).astype(np.uint32)
-    major = np.minimum(source[shuffle], longest).astype(np.int64)
-    minor = np.minimum(target[shuffle], longest).astype(np.int64)
-    minor = np.where(major % 2, minor, longest - minor)
+    shuffle = np.arange(len(source), dtype=np.int32)
+    chance.shuffle(shuffle)
+    code = np.minimum(source, longest - 1).astype(np.int32, copy=False)
+    code += 1
+    minor = np.minimum(target, longest - 1).astype(np.int32, copy=False)
+    minor += 1
+    np.subtract(longest, minor, out=minor, where=code % 2 == 0)
+    code <<= _LENGTH_BITS
+    code |= minor
+    del minor
     # One sort of unique keys, the shuffled rank in the low half: fast, and the same everywhere.
-    keys = (major << (_LENGTH_BITS + 32)) | (minor << 32) | np.arange(len(source))
+    keys = code[shuffle].astype(np.int64)
+    del code
+    keys <<= 32
+    keys |= np.arange(len(keys), dtype=np.int32)
     keys.sort()
     keys &= 0xFFFFFFFF
-    return np.asarray(shuffle[keys], dtype=np.int64)
+    return np.asarray(shuffle[keys])
 
 
 def _cut(*sides: tuple[np.ndarray, int]) -> list[int]:

@@ -10,32 +10,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tokenizers import Encoding, Regex, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
 
+from headcount.data.word_ids import WordIds
+from headcount.data.words import MARK, count_parts, normalizer, splitter
 from headcount.errors import UserError
 from headcount.files import read_json, write_text
 
 PAD, UNK, START, EOS = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
 
-MARK = "▁"
 FORMAT = 1
 SMALLEST_VOCABULARY = 16
-
-# The mark itself reads as a space, or decoding could not tell it from a word start. The four
-# separators are whitespace to Python and not to Unicode; mapping them makes both agree.
-_SPACES = "[▁\x1c-\x1f]"
-# A word, or one punctuation character or symbol; dots and dashes may repeat: "...", "--".
-_WORD_OR_PUNCTUATION = r"▁?[^\p{P}\p{S}]+|▁?(?:\.+|-+|[\p{P}\p{S}])"
 
 # The rarest characters that together make up this share of the text may become <unk>, but only
 # beyond the most frequent 256: a small corpus must not lose its rare capitals.
@@ -54,22 +49,6 @@ class Piece(NamedTuple):
     text: str
     start: int
     end: int
-
-
-class _WordCache(dict[str, tuple[int, ...]]):
-    """Word -> token ids. Words repeat so much that looking them up beats encoding tenfold."""
-
-    LIMIT = 1 << 17
-
-    def __init__(self, encode: Callable[[str], Any]) -> None:
-        super().__init__()
-        self._encode = encode
-
-    def __missing__(self, word: str) -> tuple[int, ...]:
-        if len(self) >= self.LIMIT:  # bounded memory on a corpus of any size
-            self.clear()
-        ids = self[word] = tuple(self._encode(word).ids)
-        return ids
 
 
 class Tokenizer:
@@ -104,24 +83,26 @@ class Tokenizer:
             for id_, token in enumerate(vocabulary or ())
             if token and id_ not in self._special
         }
-        # Words can be encoded one by one where the tokenizer cuts at whitespace first, as ours do.
-        steps = (content.get("pre_tokenizer") or {}).get("pretokenizers") or [{}]
-        self._by_word = vocabulary is None and steps[0].get("type") == "WhitespaceSplit"
-        self._words = _WordCache(self._core.encode)
+        # Words can be looked up one by one where text is cut as ours is.
+        cutting = {name: content.get(name) for name in ("normalizer", "pre_tokenizer")}
+        self._by_word = vocabulary is None and cutting == _cutting()
+        self._words = WordIds(self._encode_part)
+        self._fingerprint = ""
 
     @classmethod
     def train(cls, lines: Iterable[str], size: int, *, sample: int = 1_000_000) -> Tokenizer:
         """Learn at most `size` tokens from the lines, or from a random `sample` of more lines.
 
-        The sample bounds time and memory; it is the same on every call. Data that gives fewer
-        tokens than asked for gives a smaller vocabulary.
+        The sample bounds time and memory; it is the same on every call. Lines that can be looped
+        over again (a list, a `TextFile`) are not kept in memory, those of an iterator are. Data
+        that gives fewer tokens than asked for gives a smaller vocabulary.
         """
         if size < SMALLEST_VOCABULARY:
             raise UserError(
                 f"A vocabulary of {size} tokens is too small.",
                 f"Ask for at least {SMALLEST_VOCABULARY}, better a few thousand.",
             )
-        words = _word_counts(_sample(lines, sample))
+        words = count_parts(list(lines) if isinstance(lines, Iterator) else lines, sample)
         alphabet = _alphabet(words, size)
         trainer = trainers.BpeTrainer(
             vocab_size=size,
@@ -134,7 +115,7 @@ class Tokenizer:
         core = Core(models.BPE(unk_token=SPECIAL_TOKENS[UNK], fuse_unk=True))
         core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         core.train_from_iterator(_repeated(words), trainer)
-        core.normalizer, core.pre_tokenizer, core.decoder = _normalizer(), _splitter(), _decoder()
+        core.normalizer, core.pre_tokenizer, core.decoder = normalizer(), splitter(), _decoder()
         content = json.loads(core.to_str())
         # Special tokens stay in the vocabulary but are not looked for in text: a user's literal
         # "</s>" is four characters.
@@ -174,21 +155,29 @@ class Tokenizer:
 
     def fingerprint(self) -> str:
         """A hash of the content: equal where encoding and ids are equal."""
-        canonical = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(canonical.encode("utf-8"), digest_size=16).hexdigest()
+        if not self._fingerprint:
+            canonical = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
+            digest = hashlib.blake2b(canonical.encode("utf-8"), digest_size=16)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
 
     def encode(self, text: str) -> list[int]:
         """Token ids of one sentence, no special tokens added."""
-        if not self._by_word:
-            return self._numbers(self._core.encode(text, add_special_tokens=False))
-        return list(chain.from_iterable(map(self._words.__getitem__, text.split())))
+        return self.encode_batch([text])[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of many sentences."""
-        return [self.encode(text) for text in texts]
+        if not self._by_word:
+            encode = self._core.encode
+            return [self._numbers(encode(text, add_special_tokens=False)) for text in texts]
+        flat, lengths = self._words.look_up(texts)
+        ids = flat.tolist()
+        return [ids[begin:end] for begin, end in pairwise([0, *np.cumsum(lengths).tolist()])]
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all sentences end to end, [tokens] int32, and the length of each, [sentences]."""
+        if self._by_word:
+            return self._words.look_up(texts)
         encoded = self.encode_batch(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int32, count=len(encoded))
         flat = np.fromiter(chain.from_iterable(encoded), dtype=np.int32, count=int(lengths.sum()))
@@ -225,6 +214,10 @@ class Tokenizer:
             return list(self.vocabulary)
         return [str(self._core.id_to_token(id_)) for id_ in range(self.size)]
 
+    def _encode_part(self, part: str) -> list[int]:
+        """The ids of a part of a word (`word_parts`)."""
+        return [token.id for token in self._core.model.tokenize(part)]
+
     def _numbers(self, encoding: Encoding) -> list[int]:
         """The ids of an encoded sentence in this vocabulary."""
         if self.vocabulary is None:
@@ -236,59 +229,33 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def _normalizer() -> normalizers.Normalizer:
-    return normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " ")])
-
-
-def _splitter() -> pre_tokenizers.PreTokenizer:
-    return pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.WhitespaceSplit(),
-            pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="always", split=False),
-            pre_tokenizers.Split(Regex(_WORD_OR_PUNCTUATION), "isolated"),
-        ]
-    )
+@cache
+def _cutting() -> dict[str, Any]:
+    """Our normaliser and splitter as they stand in a tokenizer's content."""
+    core = Core(models.BPE())
+    core.normalizer, core.pre_tokenizer = normalizer(), splitter()
+    content = json.loads(core.to_str())
+    return {name: content[name] for name in ("normalizer", "pre_tokenizer")}
 
 
 def _decoder() -> decoders.Decoder:
     return decoders.Metaspace(replacement=MARK, prepend_scheme="always", split=False)
 
 
-def _sample(lines: Iterable[str], size: int) -> list[str]:
-    """All lines, or a uniform random sample of `size` of them, in one pass (Vitter's R)."""
-    chance = random.Random(size)
-    kept: list[str] = []
-    for seen, line in enumerate(lines):
-        if seen < size:
-            kept.append(line)
-        elif (place := chance.randrange(seen + 1)) < size:
-            kept[place] = line
-    return kept
-
-
-def _word_counts(texts: Iterable[str]) -> Counter[str]:
-    """How often each word, or punctuation cut off from it, occurs, with its mark.
-
-    All that BPE learns from is in these counts, and normalising and splitting every word once
-    rather than every time it occurs makes learning several times faster.
-    """
-    spaced: Counter[str] = Counter()
-    for text in texts:
-        spaced.update(text.split())
-    normalise, split = _normalizer().normalize_str, _splitter().pre_tokenize_str
-    words: Counter[str] = Counter()
-    for word, count in spaced.items():
-        for part, _ in split(normalise(word)):
-            words[part] += count
-    return words
-
-
 def _repeated(words: Counter[str], most: int = 1000) -> Iterator[str]:
     """Text in which each word occurs as often as it is counted: the library takes only text."""
+    rare: list[str] = []  # several words a text, as every text has its cost
+    waiting = 0
     for word, count in words.items():
         full, rest = divmod(count, most)
         yield from repeat(f"{word} " * most, full)
-        yield f"{word} " * rest
+        rare.append(f"{word} " * rest)
+        waiting += rest
+        if waiting >= most:
+            yield "".join(rare)
+            rare.clear()
+            waiting = 0
+    yield "".join(rare)
 
 
 def _alphabet(words: Counter[str], size: int) -> list[str]:

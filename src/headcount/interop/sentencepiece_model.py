@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headcount.data.tokenizer import MARK
+from headcount.data.words import MARK
 from headcount.errors import UserError
 from headcount.files import require_file
 

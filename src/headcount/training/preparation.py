@@ -16,7 +16,7 @@ from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
-from headcount.files import atomic_folder, one_at_a_time, read_lines
+from headcount.files import TextFile, atomic_folder, one_at_a_time
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
 
@@ -141,7 +141,7 @@ def _tokenizers(
         if not (folder / key).is_dir():
             report("Learning BPE", number, len(sides))
             with atomic_folder(folder / key) as partial:
-                Tokenizer.train(read_lines(path), size).save(partial / "tokenizer.json")
+                Tokenizer.train(TextFile(path), size).save(partial / "tokenizer.json")
         found.append(Tokenizer.load(folder / key / "tokenizer.json"))
     report("Learning BPE", len(sides), len(sides))
     return found[0], found[1]

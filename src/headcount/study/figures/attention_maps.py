@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headcount.data.tokenizer import MARK
+from headcount.data.words import MARK
 from headcount.heads import Head
 from headcount.roles.criteria import RARE
 from headcount.study.cases import Case, cases_of, first_seeds

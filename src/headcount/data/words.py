@@ -1,0 +1,109 @@
+"""Words: how text is cut before BPE, and how often every word of a corpus occurs.
+
+Text is cut at whitespace, brought to Unicode NFC, and every word gets SentencePiece's mark of a
+word start (`▁`). Punctuation and symbols are cut off as parts of their own.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from tokenizers import Regex, normalizers, pre_tokenizers
+
+MARK = "▁"
+
+# The mark itself reads as a space, or decoding could not tell it from a word start. The four
+# separators are whitespace to Python and not to Unicode; mapping them makes both agree.
+_SPACES = "[▁\x1c-\x1f]"
+# A word, or one punctuation character or symbol; dots and dashes may repeat: "...", "--".
+_WORD_OR_PUNCTUATION = r"▁?[^\p{P}\p{S}]+|▁?(?:\.+|-+|[\p{P}\p{S}])"
+
+# Below U+0300, where combining marks begin, all text is in NFC and Python can cut it like the
+# library, several times faster.
+_SIMPLE = range(0x300)
+_CUT_OFF = "".join(
+    re.escape(chr(code)) for code in _SIMPLE if unicodedata.category(chr(code))[0] in "PS"
+)
+_find_simple_parts = re.compile(rf"[^{_CUT_OFF}]+|\.+|-+|[{_CUT_OFF}]").findall
+_is_simple = re.compile(rf"[\0-{chr(_SIMPLE[-1])}]+").fullmatch
+
+_BLOCK_LINES = 10_000
+
+
+def normalizer() -> normalizers.Normalizer:
+    """NFC, and every kind of space a space."""
+    return normalizers.Sequence([normalizers.NFC(), normalizers.Replace(Regex(_SPACES), " ")])
+
+
+def splitter() -> pre_tokenizers.PreTokenizer:
+    """Cuts at whitespace, puts the mark before each word, and cuts punctuation off."""
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.WhitespaceSplit(),
+            pre_tokenizers.Metaspace(replacement=MARK, prepend_scheme="always", split=False),
+            pre_tokenizers.Split(Regex(_WORD_OR_PUNCTUATION), "isolated"),
+        ]
+    )
+
+
+_normalise, _split = normalizer().normalize_str, splitter().pre_tokenize_str
+
+
+def word_parts(word: str) -> list[str]:
+    """What `normalizer` and `splitter` make of one word that `str.split` has cut out of a text."""
+    if _is_simple(word):
+        parts: list[str] = _find_simple_parts(word)
+        parts[0] = MARK + parts[0]
+        return parts
+    return [part for part, _ in _split(_normalise(word))]
+
+
+def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
+    """How often each part of a word occurs in the lines, or in a random `sample` of more lines.
+
+    Lines are not kept: where there are more than `sample`, they are read a second time.
+    """
+    remaining = iter(lines)
+    words = _count_words(islice(remaining, sample))
+    more = sum(1 for _ in remaining)
+    if more:
+        words = _count_words(_chosen(lines, sampled_numbers(sample + more, sample)))
+    parts: Counter[str] = Counter()
+    while words:  # emptied on the way, so that no word is held twice
+        word, count = words.popitem()
+        for part in word_parts(word):
+            parts[part] += count
+    return parts
+
+
+def sampled_numbers(total: int, size: int) -> array[int]:
+    """A uniform random sample of 0 .. total - 1, in order; the same on every call (Vitter's R)."""
+    chance = random.Random(size)
+    kept = array("q", range(min(size, total)))
+    for number in range(size, total):
+        if (place := chance.randrange(number + 1)) < size:
+            kept[place] = number
+    return array("q", sorted(kept))
+
+
+def _chosen(lines: Iterable[str], numbers: Iterable[int]) -> Iterator[str]:
+    """The lines of the given numbers, which rise."""
+    remaining, passed = iter(lines), 0
+    for number in numbers:
+        yield from islice(remaining, number - passed, number - passed + 1)
+        passed = number + 1
+
+
+def _count_words(lines: Iterable[str]) -> Counter[str]:
+    """How often each word between whitespace occurs."""
+    words: Counter[str] = Counter()
+    remaining = iter(lines)
+    while block := list(islice(remaining, _BLOCK_LINES)):
+        words.update("\n".join(block).split())
+    return words
