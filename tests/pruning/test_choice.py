@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,13 +10,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from headcount.data.corpus import load_corpus
 from headcount.errors import UserError
 from headcount.heads import Head, HeadLayout
-from headcount.pruning.choice import SELECTIONS, check_choice
+from headcount.pruning.choice import SELECTIONS, check_choice, head_scores
 from headcount.pruning.prune import prune
 from headcount.pruning.selection import Selection
 from headcount.pruning.settings import PruneSettings, make_settings
+from headcount.ranking.rank import rank
 from headcount.run import load_run
+from headcount.training.distribution import connect
 
 
 @pytest.fixture
@@ -89,3 +93,23 @@ def test_a_selection_of_ones_own(
         bleu_sentences=0,
     )  # fmt: skip
     assert run.model.heads.heads(["enc"]) == ENCODER[1:]
+
+
+def test_a_measure_of_other_weights_is_taken_again(
+    baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Scores of the run's own weights are used as they stand in the table, older ones are not."""
+    folder = Path(shutil.copytree(baseline, tmp_path / "run"))
+    text = load_corpus(corpus, "en-fr", check=False)
+    rank(folder, text.path("dev", "source"), by=["confidence"], sites=["enc"], save=True)
+    run = load_run(folder)
+    marked = {head: float(number) for number, head in enumerate(ENCODER)}
+    table = run.head_table()
+    table.add("confidence", marked)
+    table.save(run.analysis)
+    settings = make_settings(keep=2, by="confidence")
+    with connect(None) as workers:
+        assert head_scores(run, settings, text, workers) == marked
+        run.model.source_embedding.table.weight.data *= 1.5
+        run.save()
+        assert max(head_scores(run, settings, text, workers).values()) <= 1

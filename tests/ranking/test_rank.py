@@ -123,6 +123,21 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
     assert about["audit"][0]["station"] == "logit"
 
 
+def test_every_column_says_how_its_numbers_came_about(copy):
+    rank(copy, SOURCE, by=["lrp"], lrp=LrpOptions("zplus"), save=True)
+    rank(copy, SOURCE[:3], by=["lrp", "confidence"], sites=["dec"], save=True)
+    rank(copy, SOURCE, by=["confidence"], sites=["enc"], save=True)
+    about = json.loads((copy / "analysis" / "ranking.json").read_text())
+    lrp, confidence = about["columns"]["lrp"], about["columns"]["confidence"]
+    assert {site: origin["lrp"]["rule"] for site, origin in lrp.items()} == {
+        "enc": "zplus", "dec": "ratio", "cross": "zplus",
+    }  # fmt: skip
+    assert {site: origin["sentences"] for site, origin in confidence.items()} == {
+        "dec": 3, "enc": len(SOURCE),
+    }  # fmt: skip
+    assert about["audit"][0]["station"] == "logit"  # of the last ranking that had one
+
+
 def test_two_processes_find_what_one_finds(run_folder, tmp_path, monkeypatch):
     monkeypatch.setattr(measuring, "BATCH_TOKENS", 12)  # several batches to share out
     alone = rank(run_folder, SOURCE, REFERENCE, bleu=True).to_json()

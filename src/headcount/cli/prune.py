@@ -28,6 +28,15 @@ UPDATES = typer.Option(None, "--updates", help="At most this many updates in all
 FINETUNE = typer.Option(
     None, "--finetune", help="The last of them, with heads held fixed. Default: a third."
 )
+FROM_SCRATCH = typer.Option(
+    False, "--from-scratch", help="Begin with random weights instead of the run's."
+)
+NO_FINETUNE = typer.Option(False, "--no-finetune", help="With --by: mask and remove, no training.")
+LEARNING_RATE = typer.Option(5e-4, "--learning-rate", help="Of the weights.")
+BATCH_TOKENS = typer.Option(
+    None, "--batch-tokens", help="Source tokens an update. Default: as the run was trained."
+)
+SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
 
 def prune(
@@ -47,27 +56,21 @@ def prune(
     even: bool = EVEN,
     sites: str = SITES,
     train_only: str | None = TRAIN_ONLY,
-    from_scratch: bool = typer.Option(
-        False, "--from-scratch", help="Begin with random weights instead of the run's."
-    ),
+    from_scratch: bool = FROM_SCRATCH,
     updates: int | None = UPDATES,
     finetune: int | None = FINETUNE,
-    no_finetune: bool = typer.Option(
-        False, "--no-finetune", help="With --by: mask and remove, no training."
-    ),
+    no_finetune: bool = NO_FINETUNE,
     steps: int = typer.Option(4, "--steps", help="With --by: in how many steps heads go."),
-    learning_rate: float = typer.Option(5e-4, "--learning-rate", help="Of the weights."),
+    learning_rate: float = LEARNING_RATE,
     gate_learning_rate: float | None = typer.Option(
         None, "--gate-learning-rate", help="Of the gates. Default: 0.05, with --keep 0.1."
     ),
     warmup: int | None = typer.Option(
         None, "--warmup", help="Updates until the penalty has its full weight."
     ),
-    batch_tokens: int | None = typer.Option(
-        None, "--batch-tokens", help="Source tokens an update. Default: as the run was trained."
-    ),
+    batch_tokens: int | None = BATCH_TOKENS,
     minutes: float | None = typer.Option(None, "--minutes", help="Stop training after this time."),
-    seed: int = typer.Option(1, "--seed", help="Of noise, batches and random scores."),
+    seed: int = SEED,
     resume: bool = typer.Option(False, "--resume", help="Go on where an earlier call stopped."),
     json: bool = JSON,
     quiet: bool = QUIET,
@@ -79,8 +82,6 @@ def prune(
     from headcount.run import load_config
     from headcount.training.display import live_display
 
-    if no_finetune and (updates or finetune):
-        raise UserError("--no-finetune leaves no updates to make.", "Give one or the other.")
     settings = make_settings(
         penalty=penalty,
         keep=keep,
@@ -89,7 +90,7 @@ def prune(
         sites=sites,
         train_only=train_only,
         from_scratch=from_scratch,
-        updates=0 if no_finetune else updates,
+        updates=training_updates(updates, finetune, no_finetune),
         finetune=finetune,
         steps=steps,
         learning_rate=learning_rate,
@@ -125,6 +126,15 @@ def prune(
     if record["decided"]["undecided"] and not quiet:
         remarks.print(_undecided(record), soft_wrap=True)
     results.print(_summary(pruned, record), soft_wrap=True)
+
+
+def training_updates(updates: int | None, finetune: int | None, no_finetune: bool) -> int | None:
+    """The number of updates that the options ask for."""
+    if not no_finetune:
+        return updates
+    if updates or finetune:
+        raise UserError("--no-finetune leaves no updates to make.", "Give one or the other.")
+    return 0
 
 
 def _undecided(record: dict[str, Any]) -> str:

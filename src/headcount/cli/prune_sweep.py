@@ -8,7 +8,20 @@ from typing import Any
 import typer
 
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
-from headcount.cli.prune import EVEN, FINETUNE, SITES, TRAIN, TRAIN_ONLY, UPDATES
+from headcount.cli.prune import (
+    BATCH_TOKENS,
+    EVEN,
+    FINETUNE,
+    FROM_SCRATCH,
+    LEARNING_RATE,
+    NO_FINETUNE,
+    SEED,
+    SITES,
+    TRAIN,
+    TRAIN_ONLY,
+    UPDATES,
+    training_updates,
+)
 
 
 def prune_sweep(
@@ -23,12 +36,19 @@ def prune_sweep(
         help="With --keep, how to choose: learned (the default), lrp, confidence, ablation,"
         " gradient, random, a column of the head table, or several.",
     ),
-    seeds: int = typer.Option(1, "--seeds", min=1, help="Make each with this many seeds."),
+    seeds: int = typer.Option(
+        1, "--seeds", min=1, help="Make each with this many seeds, from --seed on."
+    ),
+    seed: int = SEED,
     even: bool = EVEN,
     sites: str = SITES,
     train_only: str | None = TRAIN_ONLY,
     updates: int | None = UPDATES,
     finetune: int | None = FINETUNE,
+    no_finetune: bool = NO_FINETUNE,
+    from_scratch: bool = FROM_SCRATCH,
+    learning_rate: float = LEARNING_RATE,
+    batch_tokens: int | None = BATCH_TOKENS,
     jobs: int = typer.Option(1, "--jobs", min=1, help="Processes on this machine."),
     json: bool = JSON,
     quiet: bool = QUIET,
@@ -45,8 +65,12 @@ def prune_sweep(
         even=even,
         sites=sites,
         train_only=train_only,
-        updates=updates,
+        updates=training_updates(updates, finetune, no_finetune),
         finetune=finetune,
+        from_scratch=from_scratch,
+        learning_rate=learning_rate,
+        batch_tokens=batch_tokens,
+        seed=seed,
     )
     try:
         rows = sweep(run, train, out, items, jobs=jobs, report=StageReporter(quiet))

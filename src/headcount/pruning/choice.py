@@ -15,7 +15,7 @@ from headcount.pruning.selection import Selection
 from headcount.pruning.settings import PruneSettings, budgets
 from headcount.pruning.top_k import TopKGates
 from headcount.ranking.measuring import MEASURES
-from headcount.ranking.rank import random_scores, rank
+from headcount.ranking.rank import random_scores, rank, saved_ranking, weights_hash
 from headcount.run import Run
 from headcount.training.distribution import Workers
 
@@ -86,15 +86,15 @@ def head_scores(
     """A score for each head to choose among: larger means that it matters more.
 
     Scores that an analysis has left in the run's head table are used, of any column of numbers;
-    measures that are missing there are taken on sentences of the corpus's dev set. A head of which
-    a measure says nothing comes last.
+    measures that are missing there, or that were taken when the run had other weights, are taken on
+    sentences of the corpus's dev set. A head of which a measure says nothing comes last.
     """
     heads = run.model.heads.heads(settings.sites)
     if settings.by == RANDOM:
         return random_scores(heads, settings.seed)
     measure = str(settings.by)
     column = _numbers(run, settings.sites).get(measure, {})
-    if measure in MEASURES and not set(heads) <= set(column):
+    if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure)):
         sides = [corpus.path("dev", side) for side in ("source", "target")]
         sites = settings.sites
         column = rank(
@@ -102,3 +102,9 @@ def head_scores(
         )[measure]
     last = min(column.values(), default=0.0) - 1
     return {head: float(column.get(head, last)) for head in heads}
+
+
+def _is_old(run: Run, measure: str) -> bool:
+    """Whether a measure in the head table belongs to weights that the run no longer has."""
+    origins = saved_ranking(run).get("columns", {}).get(measure, {})
+    return any(origin["weights"] != weights_hash(run) for origin in origins.values())

@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.data.fetch import sha256_of
 from headcount.data.pairs import Progress
 from headcount.errors import UserError
-from headcount.files import write_json
+from headcount.files import read_json, write_json
 from headcount.heads import SITES, Head, HeadTable
 from headcount.model.decoding import Search
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
@@ -24,7 +25,7 @@ from headcount.ranking.evidence import Evidence
 from headcount.ranking.measuring import MEASURES, ON_REFERENCE, Measured, MeasureSettings, measure
 from headcount.ranking.options import LrpOptions
 from headcount.ranking.sentences import Lines, load_sentences
-from headcount.run import Run, load_run
+from headcount.run import WEIGHTS, Run, load_run
 from headcount.training.distribution import Workers, connect
 
 RANKING = "ranking.json"
@@ -69,7 +70,8 @@ class Ranking(HeadTable):
     def save_to(self, run: Run) -> None:
         """Add the columns to the run's head table and write `ranking.json` beside it.
 
-        Heads of sites that were not ranked keep what they had.
+        Heads of sites that were not ranked keep what they had. `ranking.json` says of every column
+        and site how its numbers came about, and keeps the last audit.
         """
         table = run.head_table()
         ranked = set(self.heads)
@@ -77,8 +79,25 @@ class Ranking(HeadTable):
             old = table.columns.get(name, {})
             table.add(name, {h: v for h, v in old.items() if h not in ranked} | column)
         table.save(run.analysis)
-        about = {key: value for key, value in self.to_json().items() if key != "heads"}
-        write_json(run.analysis / RANKING, about)
+        before = saved_ranking(run)
+        origins = before.get("columns", {})
+        origin = {**self.about, "weights": weights_hash(run)}
+        for name in self.columns:
+            origins[name] = origins.get(name, {}) | dict.fromkeys(self.about["sites"], origin)
+        audit = [asdict(row) for row in self.audit] or before.get("audit", [])
+        write_json(run.analysis / RANKING, {**self.about, "audit": audit, "columns": origins})
+
+
+def saved_ranking(run: Run) -> dict[str, Any]:
+    """What `ranking.json` of a run says; nothing where there is none."""
+    path = run.analysis / RANKING
+    return read_json(path) if path.is_file() else {}
+
+
+def weights_hash(run: Run) -> str | None:
+    """Tells one state of a run's weights on the disk from another."""
+    path = run.folder / WEIGHTS
+    return sha256_of(path) if path.is_file() else None
 
 
 def rank(
