@@ -86,6 +86,7 @@ class Tokenizer:
         # Words can be looked up one by one where text is cut as ours is.
         cutting = {name: content.get(name) for name in ("normalizer", "pre_tokenizer")}
         self._by_word = vocabulary is None and cutting == _cutting()
+        self._cut_part = self._core.model.tokenize
         self._words = WordIds(self._encode_part)
         self._fingerprint = ""
 
@@ -216,7 +217,7 @@ class Tokenizer:
 
     def _encode_part(self, part: str) -> list[int]:
         """The ids of a part of a word (`word_parts`)."""
-        return [token.id for token in self._core.model.tokenize(part)]
+        return [token.id for token in self._cut_part(part)]
 
     def _numbers(self, encoding: Encoding) -> list[int]:
         """The ids of an encoded sentence in this vocabulary."""
