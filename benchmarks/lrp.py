@@ -16,8 +16,11 @@ In every round these take turns in one process on the same sentences:
                    logit to the outputs of all heads: no gradients of weights
     training       the same to all weights, which is what a backward pass is in training
 
-CPU seconds are compared: a busy machine changes them less than the clock. Cost against sentence
-length (`growth`) has the exponent of the fitted power law. Results: benchmarks/results/lrp.json.
+Twice: with one thread in CPU seconds, which a busy machine changes less than the clock; and with a
+thread a core, as `headcount rank` runs, in seconds of the clock (`all_cores`: it wants an idle
+machine). `roofline` has the arithmetic of a step and how near it is to the machine's matrix peak.
+Cost against sentence length (`growth`) has the exponent of the fitted power law. Results:
+benchmarks/results/lrp.json.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -36,7 +38,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from measuring import machine
 from torch import Tensor
+from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.config import ModelConfig
 from headcount.data.batches import evaluation_batches
@@ -53,6 +57,8 @@ from headcount.run import load_run
 
 HERE = Path(__file__).resolve().parent
 CPU = torch.device("cpu")
+
+Clock = Callable[[], float]
 
 RULES = {
     f"{rule}, {norm} layer norm": LrpOptions(rule, norm)
@@ -72,20 +78,23 @@ class Batch:
 
 def main() -> None:
     options = _options()
-    torch.set_num_threads(options.threads)
+    torch.set_num_threads(1)
     model, sources, prefixes = _material(options)
     batches = _batches(sources, prefixes)
     slow = _batches(sources[: options.slow], prefixes[: options.slow], alone=True)
     found = {
-        "machine": {"cpu": platform.processor() or platform.machine(), "load": os.getloadavg()[0]},
-        "threads": options.threads,
+        "machine": machine(),
         "run": str(options.run or "untrained"),
         "sentences": len(sources),
         "steps": sum(map(len, prefixes)),
         "source_tokens": sum(map(len, sources)),
-        **_compare(model, batches, slow, options.rounds),
+        **_compare(model, batches, slow, options.rounds, time.process_time),
+        "roofline": _roofline(model, batches, slow),
         "growth": _growth(model, options.rounds),
     }
+    torch.set_num_threads(os.cpu_count() or 1)
+    everything = _compare(model, batches, slow, options.rounds, time.perf_counter)
+    found["all_cores"] = {"threads": torch.get_num_threads(), **everything}
     write_json(HERE / "results" / "lrp.json", found)
     print(json.dumps(found, indent=1))
 
@@ -98,7 +107,6 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sentences", type=int, default=256)
     parser.add_argument("--slow", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
     return parser.parse_args()
 
 
@@ -169,10 +177,10 @@ def _backward(model: Transformer, batches: list[Batch], weights: bool) -> None:
 
 
 def _compare(
-    model: Transformer, batches: list[Batch], slow: list[Batch], rounds: int
+    model: Transformer, batches: list[Batch], slow: list[Batch], rounds: int, clock: Clock
 ) -> dict[str, Any]:
-    """CPU milliseconds a step of every contender, and ratios within each round."""
-    work: dict[str, tuple[Callable[[], None], int]] = {}
+    """Milliseconds a step of every contender by a clock, and ratios within each round."""
+    work: dict[str, tuple[Callable[[], object], int]] = {}
     steps, slow_steps = (sum(sum(b.steps) for b in group) for group in (batches, slow))
     for name, rule in RULES.items():
         propagation = Propagation(model, rule)
@@ -182,11 +190,11 @@ def _compare(
         work[f"stepwise once: {name}"] = once
     work["backward"] = (lambda: _backward(model, batches, False)), steps
     work["training"] = (lambda: _backward(model, batches, True)), steps
-    times = _interleaved(work, rounds)
+    times = _interleaved(work, rounds, clock)
     sentences = sum(len(b.steps) for b in batches)
     ratios = {
         name: {
-            "sentences_per_cpu_second": round(
+            "sentences_per_second": round(
                 1000 * sentences / steps / statistics.median(times[f"lrp: {name}"]), 1
             ),
             "faster_than_stepwise": _ratio(times[f"stepwise: {name}"], times[f"lrp: {name}"]),
@@ -201,17 +209,41 @@ def _compare(
     return {"ms_per_step": {name: _spread(found) for name, found in times.items()}, "rules": ratios}
 
 
+def _roofline(model: Transformer, batches: list[Batch], slow: list[Batch]) -> dict[str, Any]:
+    """Multiply-adds of a step of the default rule, against the matrix peak of one thread."""
+    propagation = Propagation(model, LrpOptions())
+    big = torch.randn(1024, 1024)
+    flops = {}
+    for name, run, group in (
+        ("lrp", lambda: _lrp(propagation, batches), batches),
+        ("stepwise", lambda: _stepwise(propagation, slow, True), slow),
+        ("peak", lambda: big @ big, [Batch(big, big, [1])]),
+    ):
+        with FlopCounterMode(display=False) as counter:
+            run()
+        flops[name] = counter.get_total_flops() / sum(sum(batch.steps) for batch in group)
+    steps = sum(sum(batch.steps) for batch in batches)
+    work = {"lrp": (lambda: _lrp(propagation, batches), steps), "peak": (lambda: big @ big, 1)}
+    times = _interleaved(work, 10, time.process_time)
+    speeds = {name: flops[name] / min(times[name]) / 1e6 for name in times}  # GFLOPS
+    return {
+        "mflop_per_step": {name: round(flops[name] / 1e6, 1) for name in ("lrp", "stepwise")},
+        "gflops": {name: round(speed, 1) for name, speed in speeds.items()},
+        "of_peak": round(speeds["lrp"] / speeds["peak"], 3),
+    }
+
+
 def _interleaved(
-    work: dict[str, tuple[Callable[[], None], int]], rounds: int
+    work: dict[str, tuple[Callable[[], object], int]], rounds: int, clock: Clock
 ) -> dict[str, list[float]]:
-    """CPU milliseconds a step; the first round only warms up."""
+    """Milliseconds a step; the first round only warms up."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for number in range(rounds + 1):
         for name, (run, steps) in work.items():
-            begin = time.process_time()
+            begin = clock()
             run()
             if number:
-                times[name].append(1000 * (time.process_time() - begin) / steps)
+                times[name].append(1000 * (clock() - begin) / steps)
     return times
 
 
@@ -227,7 +259,10 @@ def _growth(model: Transformer, rounds: int) -> dict[str, Any]:
             tokens = torch.randint(4, 1000, (8, length), generator=chance)
             batch = Batch(tokens, tokens, [length] * 8)
             work[str(length)] = (lambda b=batch, p=propagation: _lrp(p, [b])), 8
-        medians = {k: statistics.median(v) for k, v in _interleaved(work, rounds).items()}
+        medians = {
+            k: statistics.median(v)
+            for k, v in _interleaved(work, rounds, time.process_time).items()
+        }
         points = [(math.log(float(k)), math.log(v)) for k, v in medians.items()]
         slope, _ = statistics.linear_regression(*zip(*points, strict=True))
         found[name] = {
