@@ -156,10 +156,11 @@ def _lrp(propagation: Propagation, batches: list[Batch]) -> None:
 
 def _stepwise(propagation: Propagation, batches: list[Batch], forward_each: bool) -> None:
     for batch in batches:
-        recording = propagation.record(batch.source, batch.prefix)
         for step in range(batch.steps[0]):
             if forward_each:
                 recording = propagation.record(batch.source, batch.prefix[:, : step + 1])
+            elif step == 0:
+                recording = propagation.record(batch.source, batch.prefix)
             propagation.propagate(recording, [step + 1], first=step)
 
 
@@ -210,7 +211,7 @@ def _compare(
 
 
 def _roofline(model: Transformer, batches: list[Batch], slow: list[Batch]) -> dict[str, Any]:
-    """Multiply-adds of a step of the default rule, against the matrix peak of one thread."""
+    """Operations of a step of the default rule, against the matrix peak of one thread."""
     propagation = Propagation(model, LrpOptions())
     big = torch.randn(1024, 1024)
     flops = {}

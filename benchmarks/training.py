@@ -24,6 +24,7 @@ import argparse
 import json
 import os
 import socket
+import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
@@ -71,7 +72,7 @@ def main() -> None:
                 name: stack.enter_context(each)
                 for name, each in _contenders(options, peers, folder).items()
             }
-            left_out = _leave_out(contenders)
+            left_out = _leave_out(contenders, peers)
             losses = _same_losses(contenders)
             work = {name: partial(each.run, "steps") for name, each in contenders.items()}
             costs = take_turns(work, options.rounds)
@@ -174,15 +175,14 @@ def _contenders(options: argparse.Namespace, peers: Path, folder: Path) -> dict[
     }
 
 
-def _leave_out(contenders: dict[str, Contender]) -> list[str]:
-    """Take eole out of the contenders where it does not start; the names of those taken out."""
-    try:
-        assert contenders[EOLE].versions
-    except RuntimeError as error:
-        print(f"Going on without {EOLE}: {error}", file=sys.stderr)
-        del contenders[EOLE]
-        return [EOLE]
-    return []
+def _leave_out(contenders: dict[str, Contender], peers: Path) -> list[str]:
+    """Take eole out of the contenders where it is not installed; the names of those taken out."""
+    command = [str(peers), "-c", "import eole, pyonmttok"]
+    if subprocess.run(command, capture_output=True).returncode == 0:
+        return []
+    print(f"Going on without {EOLE}: it is not installed.", file=sys.stderr)
+    del contenders[EOLE]
+    return [EOLE]
 
 
 def _same_losses(contenders: dict[str, Contender]) -> dict[str, float]:

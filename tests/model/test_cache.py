@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
 
 START = 2
@@ -30,9 +31,17 @@ def test_a_beam_equals_its_hypotheses_one_by_one(
     seed: int,
     lengths: list[int],
 ) -> None:
-    """Random moves, and sentences that leave at random, against whole prefixes without a cache."""
+    """Random moves, and sentences that leave at random, against whole prefixes without a cache.
+
+    The model lacks some heads, perhaps all of a layer, and others have gates.
+    """
     chance = random.Random(seed)
     model = make_model(seed, norm=chance.choice(["pre", "post"]))
+    heads = model.head_list()
+    model = remove_heads(model, chance.sample(heads, chance.randrange(len(heads))))
+    for attention in model.attentions().values():
+        if chance.random() < 0.5:
+            attention.gate = torch.rand(len(attention.heads), dtype=torch.float64)
     memory, mask = model.encode(make_tokens(lengths, seed=seed))
     cache = model.start(memory, mask, beam)
     places = list(range(len(lengths)))  # which sentences are still there

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -42,10 +43,10 @@ def test_wavelengths_and_size_of_positions(make_model: Maker) -> None:
 def test_rows_plus_positions(make_model: Maker, scaled: bool, factor: float) -> None:
     embedding = make_model(embedding_scale=scaled).source_embedding
     tokens = torch.tensor([[5, 6, 5]])
-    expected = embedding.table.weight[tokens] * factor + sinusoids(10, 12)[4:7]
-    torch.testing.assert_close(
-        embedding(tokens, first=4), expected.to(torch.float64), rtol=1e-6, atol=1e-6
-    )
+    rows = embedding.table.weight[tokens] * factor
+    close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-6)
+    close(embedding(tokens), (rows + sinusoids(3, 12)).to(torch.float64))
+    close(embedding.step(tokens[0], 4), (rows[0] + sinusoids(5, 12)[4]).to(torch.float64))
 
 
 @torch.no_grad()
@@ -55,7 +56,10 @@ def test_positions_grow_with_the_sentence(make_model: Maker) -> None:
     tokens = torch.randint(4, 19, (1, before + 40))
     whole = embedding(tokens)
     assert len(embedding.positions) >= before + 40
-    torch.testing.assert_close(embedding(tokens[:, -3:], first=before + 37), whole[:, -3:])
+    for position in (before + 39, 2 * before + 200):  # inside the grown table, and beyond it
+        grown = make_model(max_positions=1000).source_embedding.step(tokens[0, -1:], position)
+        expected = whole[0, -1] - sinusoids(before + 40, 12)[-1] + sinusoids(position + 1, 12)[-1]
+        torch.testing.assert_close(grown[0], expected, rtol=1e-5, atol=1e-5)
 
 
 def test_positions_are_not_weights(make_model: Maker) -> None:

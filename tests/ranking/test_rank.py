@@ -136,6 +136,7 @@ def test_every_column_says_how_its_numbers_came_about(copy):
         "dec": 3, "enc": len(SOURCE),
     }  # fmt: skip
     assert about["audit"][0]["station"] == "logit"  # of the last ranking that had one
+    assert about["audit_of"]["sentences"] == 3
 
 
 def test_two_processes_find_what_one_finds(run_folder, tmp_path, monkeypatch):

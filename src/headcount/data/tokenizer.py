@@ -83,9 +83,9 @@ class Tokenizer:
             for id_, token in enumerate(vocabulary or ())
             if token and id_ not in self._special
         }
-        # Words can be looked up one by one where text is cut as ours is.
-        cutting = {name: content.get(name) for name in ("normalizer", "pre_tokenizer")}
-        self._by_word = vocabulary is None and cutting == _cutting()
+        # Words can be looked up one by one where text is cut as ours is, in today's spelling of it.
+        now, ours = json.loads(self._core.to_str()), _cutting()
+        self._by_word = vocabulary is None and {name: now[name] for name in ours} == ours
         self._cut_part = self._core.model.tokenize
         self._words = WordIds(self._encode_part)
         self._fingerprint = ""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from threading import Lock
 
 import numpy as np
 
 from headcount.data.ragged import gather
 from headcount.data.words import word_parts
+from headcount.errors import UserError
 
 # Stands as a word after every text; a lone surrogate, which no valid text contains.
 _END = "\ud800"
@@ -25,12 +27,21 @@ class WordIds:
     def __init__(self, encode_part: Callable[[str], Iterable[int]]) -> None:
         self._encode_part = encode_part
         self._words = _Numbered(encode_part)
+        self._lock = Lock()  # several threads may share a tokenizer
 
     def __len__(self) -> int:
         return len(self._words)
 
     def look_up(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         """Ids of all texts end to end, [tokens] int32, and the length of each, [texts] int32."""
+        with self._lock:
+            try:
+                return self._look_up(texts)
+            except BaseException:
+                self._words = _Numbered(self._encode_part)  # a word may be half written
+                raise
+
+    def _look_up(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         if len(self._words) > self.LIMIT:
             self._words = _Numbered(self._encode_part)
         table = self._words
@@ -39,6 +50,8 @@ class WordIds:
         ids, offsets = np.frombuffer(table.ids, np.int32), np.frombuffer(table.offsets, np.int64)
         flat, sizes = gather(ids, offsets, numbers)  # [tokens], [words]
         ends = np.cumsum(sizes)[numbers == table[_END]]  # [texts]
+        if len(ends) != len(texts):
+            raise UserError("A text has a lone surrogate, U+D800.", "Remove it.")
         return flat, np.diff(ends, prepend=0).astype(np.int32)
 
 

@@ -122,9 +122,5 @@ class Attention(nn.Module):
 
     def _split(self, stacked: Tensor, parts: int) -> tuple[Tensor, ...]:
         """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""
-        return self._apart(stacked, parts).unbind(0)
-
-    def _apart(self, stacked: Tensor, parts: int) -> Tensor:
-        """`[batch, length, parts * inner]` to `[parts, batch, heads, length, head]`."""
         apart: Tensor = stacked.unflatten(2, (parts, len(self.heads), self.head_width))
-        return apart.permute(2, 0, 3, 1, 4)
+        return apart.permute(2, 0, 3, 1, 4).unbind(0)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import cache as memoised
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -133,8 +132,8 @@ def beam_search(
         if live:
             new_scores, last, parents = zip(*(s.rows() for s in live), strict=True)
             scores = torch.tensor(new_scores, dtype=scores.dtype, device=device)
-            tokens, places = torch.tensor([last, parents], device=device).unbind(0)
-            cache.follow(places)
+            tokens, rows = torch.tensor([last, parents], device=device).unbind(0)
+            cache.follow(rows)
     return [sentence.finished[: search.nbest] for sentence in sentences]
 
 
@@ -145,21 +144,21 @@ def best_of_rows(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     long for a whole vocabulary on a CPU, so look at the largest of each column of a folded row
     first: the best `count` are in the `count` columns with the largest maxima.
     """
-    rows, size = values.shape
+    size = values.shape[1]
     count = min(count, size)
-    columns = _columns(size, count)
-    folded = values.view(rows, size // columns, columns)
+    columns = math.isqrt(count * size)  # about as many as candidates will come of them
+    depth, rest = divmod(size, columns)
+    folded = values[:, : size - rest].unflatten(1, (depth, columns))
     chosen = folded.amax(1).topk(count, sorted=False).indices  # [rows, count]
-    candidates = folded.gather(2, chosen[:, None].expand(-1, folded.shape[1], -1))
-    best, indices = candidates.flatten(1).topk(count)  # [rows, count]
+    candidates = folded.gather(2, chosen[:, None].expand(-1, depth, -1)).flatten(1)
+    if rest:  # what does not fill a row of columns competes as it is
+        candidates = torch.cat([candidates, values[:, size - rest :]], 1)
+    best, indices = candidates.topk(count)  # [rows, count]
     places = indices // count * columns + chosen.gather(1, indices % count)
+    if rest:
+        beyond = indices - depth * count  # from 0 on: candidates of the rest
+        places = torch.where(beyond < 0, places, beyond + size - rest)
     return best, places
-
-
-@memoised
-def _columns(size: int, count: int) -> int:
-    """The number of columns to fold a row into: about as many as candidates will come of them."""
-    return next(c for c in range(math.isqrt(count * size), size + 1) if size % c == 0)
 
 
 class _Sentence:

@@ -48,10 +48,9 @@ class Embedding(nn.Module):
         self.config = config
         self.register_buffer("positions", position_table(128, config), persistent=False)
 
-    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """Embed tokens whose first one stands at position `first`."""
-        positions = self._positions(first, first + tokens.shape[1])
-        x: Tensor = self.table(tokens) * self.scale + positions
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embed whole sentences."""
+        x: Tensor = self.table(tokens) * self.scale + self._positions(0, tokens.shape[1])
         if self.training and self.dropout:
             x = dropout(x, self.dropout)
         self.tape.keep(self.part, 0, result=x)

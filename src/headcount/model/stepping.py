@@ -26,10 +26,8 @@ def layer_step(layer: DecoderLayer, index: int) -> Step:
     return lambda x, cache: network(cross(own(x, cache), cache), cache)
 
 
-def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+def _norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
     """What a layer norm does."""
-    if not isinstance(norm, nn.LayerNorm):
-        return norm
     shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
     return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
 

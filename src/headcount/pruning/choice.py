@@ -92,11 +92,10 @@ def head_scores(
     heads = run.model.heads.heads(settings.sites)
     if settings.by == RANDOM:
         return random_scores(heads, settings.seed)
-    measure = str(settings.by)
-    column = _numbers(run, settings.sites).get(measure, {})
-    if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure)):
+    measure, sites = str(settings.by), settings.sites
+    column = _numbers(run, sites).get(measure, {})
+    if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure, sites)):
         sides = [corpus.path("dev", side) for side in ("source", "target")]
-        sites = settings.sites
         column = rank(
             run, *sides, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
         )[measure]
@@ -104,7 +103,8 @@ def head_scores(
     return {head: float(column.get(head, last)) for head in heads}
 
 
-def _is_old(run: Run, measure: str) -> bool:
+def _is_old(run: Run, measure: str, sites: Sequence[str]) -> bool:
     """Whether a measure in the head table belongs to weights that the run no longer has."""
     origins = saved_ranking(run).get("columns", {}).get(measure, {})
-    return any(origin["weights"] != weights_hash(run) for origin in origins.values())
+    hashes = {origins[site]["weights"] for site in sites if site in origins}
+    return bool(hashes) and hashes != {weights_hash(run)}

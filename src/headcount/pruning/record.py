@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.data.corpora import load_corpus
+from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, require_file, write_json
@@ -28,7 +29,7 @@ def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
         "method": settings.method,
         "settings": settings.model_dump(mode="json"),
         "train": str(train),
-        "train_bytes": _sizes(baseline, train),
+        "train_text": _fingerprints(baseline, train),
         "baseline": {
             "run": str(baseline.folder),
             "weights": sha256_of(require_file(baseline.folder / WEIGHTS)),
@@ -84,7 +85,7 @@ def same_record(out: Path, now: Record) -> Record:
             f" {now['baseline']['run']} has now.",
             "Choose another --out.",
         )
-    if before.get("train_bytes", now["train_bytes"]) != now["train_bytes"]:
+    if before.get("train_text", now["train_text"]) != now["train_text"]:
         raise UserError(
             f"{out} was begun with other text ({before['train']}) than {now['train']} has.",
             "Resume with the same --train, or choose another --out.",
@@ -101,11 +102,11 @@ def same_record(out: Path, now: Record) -> Record:
     return before
 
 
-def _sizes(run: Run, train: Path) -> list[int]:
-    """Bytes of both sides of the training text: whether two folders hold the same, cheaply."""
+def _fingerprints(run: Run, train: Path) -> list[str]:
+    """Hashes of both sides of the training text: two folders may hold the same."""
     data = run.config.data
     corpus = load_corpus(train, f"{data.source}-{data.target}", check=False)
-    return [corpus.path("train", side).stat().st_size for side in ("source", "target")]
+    return [text_fingerprint(corpus.path("train", side)) for side in ("source", "target")]
 
 
 def _is_new(folder: Path) -> bool:

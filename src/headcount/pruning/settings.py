@@ -117,7 +117,7 @@ class PruneSettings(Section):
             finetune = 0  # there would be nothing left to train
         if updates == 0:
             finetune = 0
-        elif finetune >= updates + (self.by is not None):  # scores need no update to choose by
+        elif finetune > updates or (finetune == updates and self.by is None):
             raise UserError(
                 f"--finetune {finetune} of {updates} updates leaves none to choose heads in.",
                 "Fine-tune for fewer, or raise --updates.",

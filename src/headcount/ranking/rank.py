@@ -84,8 +84,10 @@ class Ranking(HeadTable):
         origin = {**self.about, "weights": weights_hash(run)}
         for name in self.columns:
             origins[name] = origins.get(name, {}) | dict.fromkeys(self.about["sites"], origin)
-        audit = [asdict(row) for row in self.audit] or before.get("audit", [])
-        write_json(run.analysis / RANKING, {**self.about, "audit": audit, "columns": origins})
+        audit: dict[str, Any] = {"audit": [asdict(row) for row in self.audit], "audit_of": origin}
+        if not self.audit:  # the last one stays, with what it is the audit of
+            audit = {name: before.get(name) for name in audit}
+        write_json(run.analysis / RANKING, {**self.about, **audit, "columns": origins})
 
 
 def saved_ranking(run: Run) -> dict[str, Any]:
