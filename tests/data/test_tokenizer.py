@@ -24,7 +24,7 @@ from headcount.data.tokenizer import (
     Tokenizer,
 )
 from headcount.data.word_ids import WordIds
-from headcount.data.words import MARK, normalizer, sampled_numbers, splitter
+from headcount.data.words import MARK, normalizer, sampled, splitter
 from headcount.errors import UserError
 
 LINES = [
@@ -216,7 +216,8 @@ def test_no_lines_at_all() -> None:
 
 def test_lines_beyond_the_sample_are_not_learned_from() -> None:
     lines = [f"{chr(ord('a') + i % 26)}{i}" for i in range(200)]
-    chosen = [lines[i] for i in sampled_numbers(200, 40)]
+    chosen = list(sampled(lines, 200, 40))
+    assert len(chosen) == 40
     assert Tokenizer.train(lines, 90, sample=40).content == Tokenizer.train(chosen, 90).content
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from collections.abc import Iterator
 
@@ -14,7 +13,7 @@ from headcount.data.words import (
     MARK,
     count_parts,
     normalizer,
-    sampled_numbers,
+    sampled,
     splitter,
     word_parts,
 )
@@ -44,30 +43,23 @@ def test_words_are_cut_as_the_library_cuts_them(characters: list[str]) -> None:
     assert word_parts(word) == library_parts(word)
 
 
-def reservoir(lines: list[str], size: int) -> list[str]:
-    """Vitter's R, line by line."""
-    chance = random.Random(size)
-    kept = lines[:size]
-    for seen, line in enumerate(lines[size:], start=size):
-        if (place := chance.randrange(seen + 1)) < size:
-            kept[place] = line
-    return kept
-
-
 @given(st.lists(st.text("ab. ", max_size=6), max_size=60), st.integers(1, 40))
 def test_parts_of_a_sample_are_counted(lines: list[str], size: int) -> None:
-    text = reservoir(lines, size)
+    text = sampled(lines, len(lines), size)
     expected = Counter(part for line in text for word in line.split() for part in word_parts(word))
     assert count_parts(lines, size) == expected
 
 
-def test_a_sample_is_uniform_and_repeatable() -> None:
-    drawn = [sampled_numbers(40, 20) for _ in range(2)]
-    assert drawn[0] == drawn[1]
-    assert list(drawn[0]) == sorted(set(drawn[0]))
-    assert len(drawn[0]) == 20
-    assert 5 <= sum(number >= 20 for number in drawn[0]) <= 15
-    assert list(sampled_numbers(2, 20)) == [0, 1]
+def test_a_sample_is_uniform_in_order_and_repeatable() -> None:
+    lines = [f"{number:02}" for number in range(40)]
+    drawn = [list(sampled(lines, 40, 20)) for _ in range(2)]
+    assert drawn[0] == drawn[1] == sorted(set(drawn[0]))
+    assert list(sampled(lines[:2], 2, 20)) == lines[:2]
+    often = Counter(line for size in range(40) for line in sampled(lines, 40, size))
+    assert sum(often.values()) == sum(range(40))  # every sample has its size
+    expected = sum(range(40)) / 40  # of each line
+    statistic = sum((often[line] - expected) ** 2 / expected for line in lines)
+    assert statistic < 73  # chi-squared with 39 degrees of freedom exceeds it once in a thousand
 
 
 def test_lines_are_read_again_only_where_there_are_more_than_the_sample(monkeypatch) -> None:

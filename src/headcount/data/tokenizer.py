@@ -84,8 +84,7 @@ class Tokenizer:
             if token and id_ not in self._special
         }
         # Words can be looked up one by one where text is cut as ours is, in today's spelling of it.
-        now, ours = json.loads(self._core.to_str()), _cutting()
-        self._by_word = vocabulary is None and {name: now[name] for name in ours} == ours
+        self._by_word = vocabulary is None and _cutting(self._core) == _own_cutting()
         self._cut_part = self._core.model.tokenize
         self._words = WordIds(self._encode_part)
         self._fingerprint = ""
@@ -230,13 +229,19 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
 
+def _cutting(core: Core) -> dict[str, Any]:
+    """A tokenizer's normaliser and splitter as they stand in its content."""
+    empty = Core(models.BPE())
+    empty.normalizer, empty.pre_tokenizer = core.normalizer, core.pre_tokenizer
+    content = json.loads(empty.to_str())
+    return {name: content[name] for name in ("normalizer", "pre_tokenizer")}
+
+
 @cache
-def _cutting() -> dict[str, Any]:
-    """Our normaliser and splitter as they stand in a tokenizer's content."""
+def _own_cutting() -> dict[str, Any]:
     core = Core(models.BPE())
     core.normalizer, core.pre_tokenizer = normalizer(), splitter()
-    content = json.loads(core.to_str())
-    return {name: content[name] for name in ("normalizer", "pre_tokenizer")}
+    return _cutting(core)
 
 
 def _decoder() -> decoders.Decoder:
@@ -244,10 +249,15 @@ def _decoder() -> decoders.Decoder:
 
 
 def _repeated(words: Counter[str], most: int = 1000) -> Iterator[str]:
-    """Text in which each word occurs as often as it is counted: the library takes only text."""
+    """Text in which each word occurs as often as it is counted: the library takes only text.
+
+    Single characters are left out: they have nothing to merge, and the alphabet is given.
+    """
     rare: list[str] = []  # several words a text, as every text has its cost
     waiting = 0
     for word, count in words.items():
+        if len(word) == 1:
+            continue
         full, rest = divmod(count, most)
         yield from repeat(f"{word} " * most, full)
         rare.append(f"{word} " * rest)

@@ -22,7 +22,7 @@ class WordIds:
     `encode_part` gives the ids of a part of a word (`word_parts`).
     """
 
-    LIMIT = 1 << 17  # words; bounded memory on a corpus of any size
+    LIMIT = 1 << 16  # words; bounded memory on a corpus of any size
 
     def __init__(self, encode_part: Callable[[str], Iterable[int]]) -> None:
         self._encode_part = encode_part

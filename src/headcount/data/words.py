@@ -9,12 +9,10 @@ from __future__ import annotations
 import random
 import re
 import unicodedata
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
-import numpy as np
 from tokenizers import Regex, normalizers, pre_tokenizers
 
 MARK = "▁"
@@ -74,7 +72,7 @@ def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
     words = _count_words(islice(remaining, sample))
     more = sum(1 for _ in remaining)
     if more:
-        words = _count_words(_chosen(lines, sampled_numbers(sample + more, sample)))
+        words = _count_words(sampled(lines, sample + more, sample))
     parts: Counter[str] = Counter()
     while words:  # emptied on the way, so that no word is held twice
         word, count = words.popitem()
@@ -83,22 +81,19 @@ def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
     return parts
 
 
-def sampled_numbers(total: int, size: int) -> array[int]:
-    """A uniform random sample of 0 .. total - 1, in order; the same on every call (Vitter's R)."""
+def sampled(lines: Iterable[str], total: int, size: int) -> Iterator[str]:
+    """A uniform random sample of `total` lines, in order; the same on every call.
+
+    Selection sampling (Knuth, vol. 2, 3.4.2, algorithm S): nothing is kept in memory.
+    """
     chance = random.Random(size)
-    kept = array("q", range(min(size, total)))
-    for number in range(size, total):
-        if (place := chance.randrange(number + 1)) < size:
-            kept[place] = number
-    return array("q", np.sort(np.asarray(kept)).tobytes())  # 8 bytes each, no Python integers
-
-
-def _chosen(lines: Iterable[str], numbers: Iterable[int]) -> Iterator[str]:
-    """The lines of the given numbers, which rise."""
-    remaining, passed = iter(lines), 0
-    for number in numbers:
-        yield from islice(remaining, number - passed, number - passed + 1)
-        passed = number + 1
+    wanted = min(size, total)
+    for left, line in zip(range(total, 0, -1), lines, strict=False):
+        if not wanted:
+            return
+        if chance.random() * left < wanted:
+            wanted -= 1
+            yield line
 
 
 def _count_words(lines: Iterable[str]) -> Counter[str]:
