@@ -1,13 +1,15 @@
 """How fast a corpus becomes BPE, token shards and batches, and in how much memory.
 
     python benchmarks/prepare.py [--corpus DIR] [--pairs 100000,1000000,2000000]
+    python benchmarks/prepare.py --python PEERS --pairs 100000 --texts repeated --rounds 3
 
 Real pairs are repeated up to each size, and each step runs in a fresh process while the memory of
 that process and all its workers is sampled. Two texts: `repeated` holds the pairs as they are; in
 `varied` two letters of every twentieth word are swapped at random, so that new words keep coming as
 they do in a large corpus, and looking words up cannot answer everything.
 
-Peers make the same of the same text, token ids of both sides on disk, by programs of one process:
+With peers, both steps run in one process, as `headcount train` runs them, and take turns with peers
+that make the same of the same text, token ids of both sides on disk, in a process of theirs:
 SentencePiece (BPE; its trainer and its encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary
 lookup). Each is left out above the number of pairs in PEERS, where it would take too long.
 
@@ -30,7 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
@@ -61,7 +63,7 @@ def main() -> None:
         for text in options.texts.split(","):
             for pairs in map(int, options.pairs.split(",")):
                 megabytes = _write_texts(options.corpus, folder, text, pairs)
-                for step in _steps(pairs, options.python):
+                for step in _steps(pairs, options.python) * options.rounds:
                     row = {"text": text, "pairs": pairs, "text_mb": megabytes, "step": step}
                     row |= _watch(step, folder, options.vocabulary, options.python)
                     row["pairs_per_second"] = round(pairs / row["seconds"])
@@ -83,6 +85,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--scratch", type=Path, help="where the texts are written meanwhile")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "prepare.json")
     parser.add_argument("--python", help="interpreter that has the peers; without it no peers")
+    parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
     # Used by the script itself, for the process that is measured.
     parser.add_argument("--step", help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
@@ -94,15 +97,30 @@ def _options() -> argparse.Namespace:
 
 def _bpe(folder: Path, vocabulary: int) -> dict[str, Any]:
     for side in SIDES:
-        lines = TextFile(folder / f"{side}.txt")
-        Tokenizer.train(lines, vocabulary).save(folder / f"{side}.json")
+        _learned(folder, side, vocabulary)
     return {}
 
 
 def _prepare(folder: Path, vocabulary: int) -> dict[str, Any]:
+    tokenizers = [Tokenizer.load(folder / f"{side}.json") for side in SIDES]
+    return _encoded(folder, tokenizers, folder / "shards")
+
+
+def _together(folder: Path, vocabulary: int) -> dict[str, Any]:
+    tokenizers = [_learned(folder, side, vocabulary) for side in SIDES]
+    with tempfile.TemporaryDirectory(dir=folder) as out:  # every round anew
+        return _encoded(folder, tokenizers, Path(out) / "shards")
+
+
+def _learned(folder: Path, side: str, vocabulary: int) -> Tokenizer:
+    tokenizer = Tokenizer.train(TextFile(folder / f"{side}.txt"), vocabulary)
+    tokenizer.save(folder / f"{side}.json")
+    return tokenizer
+
+
+def _encoded(folder: Path, tokenizers: Sequence[Tokenizer], out: Path) -> dict[str, Any]:
     source, target = (folder / f"{side}.txt" for side in SIDES)
-    source_bpe, target_bpe = (Tokenizer.load(folder / f"{side}.json") for side in SIDES)
-    shards = prepare(source, target, source_bpe, target_bpe, folder / "shards")
+    shards = prepare(source, target, *tokenizers, out)
     return {"tokens": shards.source_tokens + shards.target_tokens}
 
 
@@ -116,6 +134,7 @@ def _batches(folder: Path, vocabulary: int) -> dict[str, Any]:
     plan = plan_epoch(*lengths, BATCH_TOKENS, DEVICE_TOKENS, 0, 0)
     planned = time.perf_counter() - begin
     waste = padding_waste(plan, *lengths)
+    del plan
     sizes = {"batch_tokens": BATCH_TOKENS, "device_tokens": DEVICE_TOKENS}
     stream = updates(shards, **sizes, seed=0, pad=PAD, start=START, eos=EOS)
     begin = time.perf_counter()
@@ -131,12 +150,15 @@ def _batches(folder: Path, vocabulary: int) -> dict[str, Any]:
     }
 
 
-STEPS = {"bpe": _bpe, "prepare": _prepare, "batches": _batches}
+TOGETHER = "headcount"
+STEPS = {"bpe": _bpe, "prepare": _prepare, "batches": _batches, TOGETHER: _together}
 PEERS = {"sentencepiece": 1_000_000, "subword-nmt": 100_000}  # contenders/with_subwords.py
 
 
 def _steps(pairs: int, peers: str | None) -> list[str]:
-    return [*STEPS, *(peer for peer, most in PEERS.items() if peers and pairs <= most)]
+    if not peers:
+        return [step for step in STEPS if step != TOGETHER]
+    return [TOGETHER, *(peer for peer, most in PEERS.items() if pairs <= most)]
 
 
 # Measuring

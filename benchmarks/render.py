@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from measuring import HERE, RESULTS
+from measuring import HERE, RESULTS, spread
 
 Results = dict[str, Any]
 Row = tuple[str, str, str, str, bool | None]  # what, against, aim, measured, reached
@@ -99,13 +99,16 @@ def _roles_aims(result: Results) -> Iterable[Row]:
 
 def _prepare_peer_aims(result: Results) -> Iterable[Row]:
     for pairs in sorted({row["pairs"] for row in result["results"]}):
-        steps = {row["step"]: row for row in result["results"] if row["pairs"] == pairs}
-        own = steps["bpe"]["cpu_seconds"] + steps["prepare"]["cpu_seconds"]
-        for peer in ("sentencepiece", "subword-nmt"):
-            if peer in steps:
-                ratio = steps[peer]["cpu_seconds"] / own
-                what = f"BPE and token ids, {pairs:,} pairs"
-                yield what, peer, "faster", f"{ratio:.2f}x", ratio > 1
+        rounds: dict[str, list[Results]] = {}
+        for row in result["results"]:
+            if row["pairs"] == pairs:
+                rounds.setdefault(row["step"], []).append(row)
+        own = rounds.pop("headcount")
+        for peer, theirs in rounds.items():
+            for clock, name in (("CPU", "cpu_seconds"), ("wall", "seconds")):
+                each = spread([b[name] / a[name] for a, b in zip(own, theirs, strict=True)])
+                what = f"BPE and token ids, {pairs:,} pairs, {clock}"
+                yield what, peer, "faster", _times(each), each["median"] > 1
 
 
 def _prepare_aims(result: Results) -> Iterable[Row]:
@@ -274,12 +277,11 @@ def _pruned(result: Results) -> str:
 
 
 def _prepare(result: Results, title: str = "Preparing data") -> str:
-    head = ("text", "pairs", "step", "CPU s", "wall s", "pairs / wall s", "RSS MB", "PSS MB")
+    times = ("CPU s", "wall s", "pairs / wall s")
+    head = ("text", "pairs", "step", *times, "RSS MB", "PSS MB", "own MB")
     names = ("text", "pairs", "step", "cpu_seconds", "seconds", "pairs_per_second")
-    rows = [
-        tuple(str(row[name]) for name in (*names, "peak_rss_mb", "peak_pss_mb"))
-        for row in result["results"]
-    ]
+    memory = ("peak_rss_mb", "peak_pss_mb", "peak_anonymous_mb")
+    rows = [tuple(str(row[name]) for name in (*names, *memory)) for row in result["results"]]
     machine = result["machine"]
     text = f"{machine['cpu']}, {machine['cores']} cores, load {machine['load']:.1f}."
     return "\n\n".join([f"## {title}", text, _table(head, rows)])

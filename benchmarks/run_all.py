@@ -26,7 +26,8 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
 
     def side_by_side(pairs: int, out: str) -> list[str]:
         chosen = ["--pairs", str(pairs), "--texts", "repeated", "--python", python]
-        return ["prepare.py", *chosen, "--out", str(RESULTS / out), *where]
+        turns = [] if quick else ["--rounds", "3"]
+        return ["prepare.py", *chosen, *turns, "--out", str(RESULTS / out), *where]
 
     rounds = ["--rounds", "2"] if quick else []
     few = ["--sentences", "32"] if quick else []

@@ -32,7 +32,7 @@ def test_defaults_are_the_papers() -> None:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     given = {
-        "data": {"corpus": None, "folder": "some/where", "pairs": 7},
+        "data": {"corpus": "own", "folder": "some/where", "pairs": 7},
         "model": {"layers": 3, "norm": "post", "head_width": 5},
         "training": {"minutes": 2.5},
     }
@@ -82,6 +82,7 @@ def test_unknown_keys_name_the_nearest(given: dict[str, Any], key: str, nearest:
         ({"model": {"norm": "middle"}}, "'pre' or 'post'"),
         ({"training": {"updates": "many"}}, "training.updates = 'many'"),
         ({"training": {"learning_rate_scale": -1}}, "training.learning_rate_scale"),
+        ({"data": {"corpus": None, "folder": "d", "pairs": 9}}, "a folder is read whole"),
         ({"training": 3}, "training = 3"),
         ({"version": 2}, "newer headcount"),
         ({"version": "x"}, "version = 'x'"),

@@ -58,6 +58,15 @@ class DataConfig(Section):
     max_length: Positive = 250
     """Pairs with more tokens than this on a side are left out."""
 
+    @model_validator(mode="after")
+    def _pairs_are_chosen_from_a_corpus(self) -> DataConfig:
+        if self.pairs is not None and self.corpus is None:
+            raise ValueError(
+                "`pairs` needs a `corpus`: a folder is read whole"
+                " (`headcount data own --pairs N` makes a smaller one)"
+            )
+        return self
+
     @property
     def name(self) -> str:
         """What the data is called: a folder goes before a known corpus."""
