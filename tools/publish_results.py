@@ -1,12 +1,13 @@
 """Put a finished study into results/, and its tables into docs/results.md.
 
     headcount report STUDY --src results/sentences.en
-    python tools/publish_results.py STUDY
+    python tools/publish_results.py STUDY [--part NAME]
 
+With `--part` it goes to results/NAME/, beside the study that results/ itself holds.
 Weights and corpus sentences stay out: attention maps are drawn on the sentences of
 results/sentences.en, which belong to this project, and nothing is published where the study's maps
-show any other. In the page, what stands between `<!-- NAME -->` and `<!-- /NAME -->` is replaced by
-tables/NAME.md of the study.
+show any other. In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced by
+results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
 """
 
 from __future__ import annotations
@@ -33,25 +34,27 @@ def main() -> None:
     """Copy, check, and refresh the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path)
+    parser.add_argument("--part", default="")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args()
-    publish(given.study, given.out)
+    publish(given.study, given.out / given.part, given.out / SENTENCES)
     if given.page.exists():
         page = given.page.read_text(encoding="utf-8")
-        write_text(given.page, with_tables(page, given.out / "tables"))
+        write_text(given.page, with_tables(page, given.out))
     print(f"{given.out}: {sum(1 for _ in given.out.rglob('*.*'))} files.")
 
 
-def publish(study: Path, out: Path) -> None:
-    """Copy what of a study can be published; `out` holds the sentences already."""
-    own = set(read_lines(out / SENTENCES))
+def publish(study: Path, out: Path, sentences: Path) -> None:
+    """Copy what of a study can be published; its maps may show these sentences."""
+    own = set(read_lines(sentences))
     strangers = foreign_sentences(study, own)
     if strangers:
         raise SystemExit(
-            f"{study}: maps show {len(strangers)} sentences that are not in {out / SENTENCES}."
-            f" Run `headcount report {study} --src {out / SENTENCES}` first."
+            f"{study}: maps show {len(strangers)} sentences that are not in {sentences}."
+            f" Run `headcount report {study} --src {sentences}` first."
         )
+    out.mkdir(parents=True, exist_ok=True)
     for name in ("study.json", "claims.json", "bench.json"):
         if (study / name).is_file():
             shutil.copyfile(study / name, out / name)
@@ -78,15 +81,15 @@ def foreign_sentences(study: Path, own: set[str]) -> set[str]:
     return shown - own
 
 
-def with_tables(page: str, tables: Path) -> str:
+def with_tables(page: str, results: Path) -> str:
     """The page with every marked block replaced by the table of that name."""
 
     def table(match: re.Match[str]) -> str:
-        name = match[1]
-        text = (tables / f"{name}.md").read_text(encoding="utf-8").strip()
-        return f"<!-- {name} -->\n{text}\n<!-- /{name} -->"
+        name = Path(match[1])
+        text = (results / name.parent / "tables" / f"{name.name}.md").read_text(encoding="utf-8")
+        return f"<!-- {name} -->\n{text.strip()}\n<!-- /{name} -->"
 
-    return re.sub(r"<!-- ([\w-]+) -->.*?<!-- /\1 -->", table, page, flags=re.S)
+    return re.sub(r"<!-- (\w[\w/-]*) -->.*?<!-- /\1 -->", table, page, flags=re.S)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def out(tmp_path: Path) -> Path:
 
 
 def test_no_weights_no_logs_nothing_old(tool: ModuleType, study: Path, out: Path) -> None:
-    tool.publish(study, out)
+    tool.publish(study, out, out / "sentences.en")
     found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert found == {
         "figures/fig7-bleu.png", "tables/models.md", "scores/a.json", "stages/a.json",
@@ -59,21 +59,29 @@ def test_no_weights_no_logs_nothing_old(tool: ModuleType, study: Path, out: Path
 def test_sentences_of_a_corpus_are_refused(tool: ModuleType, study: Path, out: Path) -> None:
     write_json(study / "explorer" / "b.json", {"sentences": [{"text": "Somebody else's."}]})
     with pytest.raises(SystemExit, match="1 sentences that are not in"):
-        tool.publish(study, out)
+        tool.publish(study, out, out / "sentences.en")
     assert (out / "tables" / "old.md").exists()
 
 
+def test_a_part_stands_beside_the_rest(tool: ModuleType, study: Path, out: Path) -> None:
+    tool.publish(study, out / "part", out / "sentences.en")
+    assert (out / "part" / "tables" / "models.md").is_file()
+    assert (out / "tables" / "old.md").is_file()
+
+
 def test_tables_of_a_page(tool: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "models.md").write_text("| new |\n")
-    page = "Before.\n<!-- models -->\n| old |\n<!-- /models -->\nAfter.\n"
-    expected = "Before.\n<!-- models -->\n| new |\n<!-- /models -->\nAfter.\n"
-    assert tool.with_tables(page, tmp_path) == expected
+    for folder, text in (("tables", "| new |\n"), ("part/tables", "| other |\n")):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "models.md").write_text(text)
+    page = "Before.\n<!-- models -->\n| {} |\n<!-- /models -->\nAfter.\n"
+    page += "<!-- part/models -->\n| {} |\n<!-- /part/models -->\n"
+    assert tool.with_tables(page.format("old", "old"), tmp_path) == page.format("new", "other")
 
 
 def test_the_page_shows_what_is_published(tool: ModuleType) -> None:
-    page, tables = ROOT / "docs" / "results.md", ROOT / "results" / "tables"
-    if not tables.is_dir():
+    page, results = ROOT / "docs" / "results.md", ROOT / "results"
+    if not (results / "tables").is_dir():
         pytest.skip("nothing has been published yet")
     text = page.read_text(encoding="utf-8")
     assert "<!-- " in text
-    assert tool.with_tables(text, tables) == text
+    assert tool.with_tables(text, results) == text
