@@ -6,8 +6,8 @@
 With `--part` it goes to results/NAME/, beside the study that results/ itself holds.
 Weights and corpus sentences stay out: attention maps are drawn on the sentences of
 results/sentences.en, which belong to this project, and nothing is published where the study's maps
-show any other. In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced by
-results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
+show any other. In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced
+by results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
 """
 
 from __future__ import annotations
