@@ -287,8 +287,25 @@ def _prepare(result: Results, title: str = "Preparing data") -> str:
     return "\n\n".join([f"## {title}", text, _table(head, rows)])
 
 
+def _optimisations(result: Results) -> str:
+    head = ("training without", "takes", "memory")
+    rows = [
+        (name, _times(each["times_as_long"]), f"{each['peak_rss_mb']:.0f} MB")
+        for name, each in result["without"].items()
+    ]
+    tokens = _figure(result["source_tokens_per_cpu_second"])
+    note = (
+        f"{result['rounds']} rounds of {result['updates']} updates, 1 thread. With all of them"
+        f" {tokens} source tokens a CPU second and {result['peak_rss_mb']:.0f} MB; each was taken"
+        " out alone."
+    )
+    title = "## What each optimisation of training brings"
+    return "\n\n".join([title, f"{_place(result)} {note}", _table(head, rows)])
+
+
 SECTIONS: dict[str, Callable[[Results], str]] = {
     "training": _training,
+    "optimisations": _optimisations,
     "decoding": _decoding,
     "lrp": _lrp,
     "pruned": _pruned,

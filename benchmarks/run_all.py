@@ -34,6 +34,7 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
     sizes = [*(["--pairs", "10000,100000"] if quick else []), *where]
     found = {
         "training": ["training.py", *own, *where, *rounds, *([] if quick else ["--two"])],
+        "optimisations": ["optimisations.py", *where, *rounds],
         "decoding": ["decoding.py", *own, *where, *rounds, *few],
         "pruned": ["pruned.py", *rounds, *few],
         "roles": ["roles.py", *(["--sentences", "300"] if quick else [])],

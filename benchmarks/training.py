@@ -66,7 +66,7 @@ def main() -> None:
     peers = peers_python(options.peers)
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        flops = _write_work(options, folder)
+        flops = write_work(options, folder)
         with ExitStack() as stack:
             contenders = {
                 name: stack.enter_context(each)
@@ -108,7 +108,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _write_work(options: argparse.Namespace, folder: Path) -> float:
+def write_work(options: argparse.Namespace, folder: Path) -> float:
     """Batches, weights and shape as files that contenders read; the FLOPs of a round."""
     config = load_recipe(
         options.recipe, ["data.corpus=null", f"data.folder={options.corpus.resolve()}"]
