@@ -168,8 +168,9 @@ def planted(make_model: Callable[..., Transformer]) -> tuple[Transformer, list[B
         for seed in range(20):
             batch = make_batch(seed, rows=24)
             labels = model(batch.source, batch.target_input).argmax(-1)
+            real = int((labels != model.target_pad).sum())
             batches.append(
-                Batch(batch.source, batch.target_input, labels, batch.indices, 120, labels.numel())
+                Batch(batch.source, batch.target_input, labels, batch.indices, 120, real)
             )
     for parameter in model.parameters():
         parameter.requires_grad_(False)

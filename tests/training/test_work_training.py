@@ -62,6 +62,21 @@ def test_products_do_not_depend_on_the_batch(lengths: list[int]) -> None:
     assert step(lengths).products() == 3 * forward
 
 
+@pytest.mark.parametrize("lengths", [[5, 5], [12, 1, 1, 2]])
+def test_no_look_at_a_tensor_makes_the_host_wait(
+    lengths: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors without content: whatever asked for some would fail, as it would stall a GPU."""
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: False)  # unknown for these
+    config = ModelConfig(encoder_layers=2, decoder_layers=2, heads=2, width=8, ff_width=16)
+    model = Transformer(config, 50, VOCABULARY).train().to("meta")
+    batch = make_batch(lengths).to("meta")
+    batch_losses(model, batch, 0.1).smoothed.backward()
+    parameters = list(model.parameters())
+    torch.nn.utils.clip_grad_norm_(parameters, 1.0)
+    assert all(parameter.grad is not None for parameter in parameters)
+
+
 def test_padding_gets_no_logits() -> None:
     lengths = [12, 1, 1, 1, 1, 2]
     wide = vocabulary_rows(VOCABULARY)

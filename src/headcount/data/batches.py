@@ -37,7 +37,7 @@ class Batch:
     target_input: [batch, target_length], START + tokens
     target_output: [batch, target_length], tokens + EOS
     indices: [pairs], the numbers of the pairs in their shards
-    source_tokens, target_tokens: positions that are not padding, EOS included
+    source_tokens, target_tokens: how many positions are not padding, EOS included
     """
 
     source: torch.Tensor

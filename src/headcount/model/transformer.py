@@ -64,13 +64,16 @@ class Transformer(nn.Module):
         memory, mask = self.encode(source)
         return self.logits(self.decode(target_input, memory, mask))
 
-    def encode(self, source: Tensor) -> tuple[Tensor, Tensor | None]:
+    def encode(self, source: Tensor, padded: bool | None = None) -> tuple[Tensor, Tensor | None]:
         """Tokens `[batch, source]` to memory `[batch, source, width]` and its key mask.
 
         The mask is `[batch, 1, 1, source]`, true for real tokens, or None where nothing is padded.
+        Whoever knows whether something is says so: to look makes the host wait for a GPU.
         """
         real = source != self.pad
-        mask = None if bool(real.all()) else real[:, None, None, :]
+        if padded is None:
+            padded = not bool(real.all())
+        mask = real[:, None, None, :] if padded else None
         x = self.source_embedding(source)
         for layer in self.encoder:
             x = layer(x, mask)

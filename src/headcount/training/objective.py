@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -20,11 +21,17 @@ class Losses(NamedTuple):
 
 
 def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
-    """Summed losses of a batch; padding positions never reach the output layer."""
-    memory, mask = model.encode(batch.source)
+    """Summed losses of a batch; padding positions never reach the output layer.
+
+    The batch's own counts say how much is padding: asking the tensors would stall a GPU.
+    """
+    padded = batch.source_tokens < batch.source.numel()
+    memory, mask = model.encode(batch.source, padded)
     states = model.decode(batch.target_input, memory, mask)  # [batch, target, width]
-    real = batch.target_output != model.target_pad
-    return token_losses(model, states[real], batch.target_output[real], label_smoothing)
+    labels = batch.target_output.flatten()
+    real = torch.nonzero_static(labels != model.target_pad, size=batch.target_tokens)[:, 0]
+    chosen = states.flatten(0, 1).index_select(0, real)  # [tokens, width]
+    return token_losses(model, chosen, labels.index_select(0, real), label_smoothing)
 
 
 def token_losses(model: Transformer, states: Tensor, labels: Tensor, smoothing: float) -> Losses:
