@@ -1,19 +1,21 @@
 """What each optimisation of training brings: the same training without it, in turns.
 
-    python benchmarks/optimisations.py [--corpus DIR] [--updates 4] [--rounds 5]
+    python benchmarks/optimisations.py [--corpus DIR] [--updates 24] [--rounds 3]
 
-Every contender is headcount's training loop on the batches of `training.py` with one optimisation
-replaced by the plain way (`contenders/with_less.py`); all must have the same loss on the first
-batch (but the one whose batches are others). Given are processor seconds without it over those with
-all, and the peak of memory. Results go to benchmarks/results/optimisations.json.
+Every contender is headcount's training loop on the pairs of `training.py` with one optimisation
+replaced by the plain way (`contenders/with_less.py`). Without dropout all must have the same loss
+and the same norm of its gradient. Given are processor seconds without it over those with all, and
+the peak of memory. Results go to benchmarks/results/optimisations.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -21,60 +23,59 @@ from pathlib import Path
 from measuring import HERE, RESULTS, Contender, column, machine, ratios, spread, take_turns
 
 from headcount.files import write_json
-from training import LARGEST_LOSS_DIFFERENCE, write_work
+from training import write_work
 
-ALL = "none"
-OTHER_BATCHES = "batches of similar lengths"
-NAMES = (
-    "cheap random numbers for dropout",
-    "queries, keys and values in one product",
-    "fused attention",
-    "logits, loss and gradient in one tensor",
-    "the same, and no logits for padding",
-    OTHER_BATCHES,
-    "fused Adam",
-    "freed memory is kept",
-)
+LARGEST_DIFFERENCE = 1e-4
+"""Of losses and of the norms of gradients, as a share."""
 
 
 def main() -> None:
     options = _options()
+    script = HERE / "contenders" / "with_less.py"
+    listed = subprocess.check_output([sys.executable, str(script), "--list"])
+    everything, *names = json.loads(listed)
     with tempfile.TemporaryDirectory() as temporary, ExitStack() as stack:
         folder = Path(temporary)
         write_work(options, folder)
         arguments = (folder, options.recipe, options.corpus.resolve(), options.updates)
         contenders = {
             name: stack.enter_context(
-                Contender(Path(sys.executable), "with_less.py", name, *map(str, arguments))
+                Contender(Path(sys.executable), script.name, name, *map(str, arguments))
             )
-            for name in (ALL, *NAMES)
+            for name in (everything, *names)
         }
-        losses = {name: float(each.run("loss")["loss"]) for name, each in contenders.items()}
-        same = [loss for name, loss in losses.items() if name != OTHER_BATCHES]
-        if max(same) - min(same) > LARGEST_LOSS_DIFFERENCE:
-            raise RuntimeError(f"Contenders do not compute the same: {losses}")
+        _check_gradients(contenders)
         work = {name: partial(each.run, "steps") for name, each in contenders.items()}
         costs = take_turns(work, options.rounds)
     cpu = {name: column(rounds, "cpu") for name, rounds in costs.items()}
-    tokens = column(costs[ALL], "source_tokens")
+    tokens = {name: column(rounds, "source_tokens")[0] for name, rounds in costs.items()}
+    if len(set(tokens.values())) > 1:
+        raise RuntimeError(f"Contenders did not train on the same tokens: {tokens}")
     found = {
         "machine": machine(),
         "updates": options.updates,
         "rounds": options.rounds,
-        "source_tokens_per_cpu_second": spread(
-            [count / seconds for count, seconds in zip(tokens, cpu[ALL], strict=True)]
-        ),
-        "peak_rss_mb": column(costs[ALL], "peak_rss_mb")[-1],
+        "source_tokens_per_cpu_second": spread([tokens[everything] / s for s in cpu[everything]]),
+        "peak_rss_mb": column(costs[everything], "peak_rss_mb")[-1],
         "without": {
             name: {
-                "times_as_long": ratios(cpu[name], cpu[ALL]),
+                "times_as_long": ratios(cpu[name], cpu[everything]),
                 "peak_rss_mb": column(costs[name], "peak_rss_mb")[-1],
             }
-            for name in NAMES
+            for name in names
         },
     }
     write_json(options.out, found)
     print(json.dumps(found, indent=1))
+
+
+def _check_gradients(contenders: Mapping[str, Contender]) -> None:
+    """Without dropout all must have the same loss and gradient over all pairs."""
+    found = {name: each.run("gradient") for name, each in contenders.items()}
+    for figure in ("loss", "norm"):
+        values = [float(each[figure]) for each in found.values()]
+        if max(values) > (1 + LARGEST_DIFFERENCE) * min(values):
+            raise RuntimeError(f"Contenders do not compute the same {figure}: {found}")
 
 
 def _options() -> argparse.Namespace:
@@ -82,8 +83,8 @@ def _options() -> argparse.Namespace:
     root = HERE.parent
     parser.add_argument("--corpus", type=Path, default=root / "runs" / "data" / "tatoeba-en-fr")
     parser.add_argument("--recipe", type=Path, default=root / "recipes" / "small-cpu.yaml")
-    parser.add_argument("--updates", type=int, default=4, help="batches a round")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--updates", type=int, default=24, help="batches a round")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=RESULTS / "optimisations.json")
     return parser.parse_args()
 

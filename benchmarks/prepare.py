@@ -8,10 +8,10 @@ that process and all its workers is sampled. Two texts: `repeated` holds the pai
 `varied` two letters of every twentieth word are swapped at random, so that new words keep coming as
 they do in a large corpus, and looking words up cannot answer everything.
 
-With peers, both steps run in one process, as `headcount train` runs them, and take turns with peers
-that make the same of the same text, token ids of both sides on disk, in a process of theirs:
-SentencePiece (BPE; its trainer and its encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary
-lookup). Each is left out above the number of pairs in PEERS, where it would take too long.
+With peers, both steps run in one program, as `headcount train` runs them, and take turns with peers
+that make the same of the same text, token ids of both sides on disk: SentencePiece (BPE, trainer
+and encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary lookup). All may use all cores.
+Each is left out above the number of pairs in PEERS, where it would take too long.
 
 Memory is the sum of resident sets (a page shared by workers counts once for each), the
 proportional set size (every page counts once), and what of it is the processes' own: pages of
@@ -50,12 +50,11 @@ BATCH_TOKENS, DEVICE_TOKENS = 16000, 4000
 
 def main() -> None:
     options = _options()
+    if options.rounds > 1 and not options.python:
+        sys.exit("--rounds is for peers (--python): alone, a second round would find all prepared.")
     if options.step:
-        begin = time.perf_counter()
         found = STEPS[options.step](options.folder, options.vocabulary)
-        print(
-            json.dumps({"seconds": round(time.perf_counter() - begin, 2), **found, **_cpu_used()})
-        )
+        print(json.dumps({**found, **_cpu_used()}))
         return
     rows = []
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
@@ -63,7 +62,7 @@ def main() -> None:
         for text in options.texts.split(","):
             for pairs in map(int, options.pairs.split(",")):
                 megabytes = _write_texts(options.corpus, folder, text, pairs)
-                for step in _steps(pairs, options.python) * options.rounds:
+                for step in _turns(_steps(pairs, options.python), options.rounds):
                     row = {"text": text, "pairs": pairs, "text_mb": megabytes, "step": step}
                     row |= _watch(step, folder, options.vocabulary, options.python)
                     row["pairs_per_second"] = round(pairs / row["seconds"])
@@ -161,6 +160,11 @@ def _steps(pairs: int, peers: str | None) -> list[str]:
     return [TOGETHER, *(peer for peer, most in PEERS.items() if pairs <= most)]
 
 
+def _turns(steps: Sequence[str], rounds: int) -> list[str]:
+    """All steps in every round, each round beginning with another one."""
+    return [steps[(i + number) % len(steps)] for number in range(rounds) for i in range(len(steps))]
+
+
 # Measuring
 
 
@@ -174,15 +178,18 @@ def _watch(step: str, folder: Path, vocabulary: int, peers: str | None) -> dict[
     with subprocess.Popen(
         [*command, "--vocabulary", str(vocabulary)], stdout=subprocess.PIPE, text=True
     ) as process:
+        begin = time.perf_counter()
         while process.poll() is None:
             memory = [_memory(pid) for pid in _tree(process.pid)]
             resident = max(resident, sum(rss for rss, _, _ in memory))
             proportional = max(proportional, sum(pss for _, pss, _ in memory))
             own_pages = max(own_pages, sum(anonymous for _, _, anonymous in memory))
             time.sleep(SAMPLE_SECONDS)
+        seconds = time.perf_counter() - begin
         assert process.stdout is not None
         measured: dict[str, Any] = json.loads(process.stdout.read())
     peaks = {"peak_rss_mb": resident // 1024, "peak_pss_mb": proportional // 1024}
+    measured["seconds"] = round(seconds, 2)  # of the whole process, as CPU seconds are
     return measured | peaks | {"peak_anonymous_mb": own_pages // 1024}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from measuring import HERE, RESULTS, spread
+from prepare import TOGETHER
 
 Results = dict[str, Any]
 Row = tuple[str, str, str, str, bool | None]  # what, against, aim, measured, reached
@@ -103,7 +104,7 @@ def _prepare_peer_aims(result: Results) -> Iterable[Row]:
         for row in result["results"]:
             if row["pairs"] == pairs:
                 rounds.setdefault(row["step"], []).append(row)
-        own = rounds.pop("headcount")
+        own = rounds.pop(TOGETHER)
         for peer, theirs in rounds.items():
             for clock, name in (("CPU", "cpu_seconds"), ("wall", "seconds")):
                 each = spread([b[name] / a[name] for a, b in zip(own, theirs, strict=True)])
@@ -296,8 +297,8 @@ def _optimisations(result: Results) -> str:
     tokens = _figure(result["source_tokens_per_cpu_second"])
     note = (
         f"{result['rounds']} rounds of {result['updates']} updates, 1 thread. With all of them"
-        f" {tokens} source tokens a CPU second and {result['peak_rss_mb']:.0f} MB; each was taken"
-        " out alone."
+        f" {tokens} source tokens a CPU second and {result['peak_rss_mb']:.0f} MB. Each"
+        " is taken out alone, but where a row names two."
     )
     title = "## What each optimisation of training brings"
     return "\n\n".join([title, f"{_place(result)} {note}", _table(head, rows)])

@@ -32,7 +32,7 @@ def test_defaults_are_the_papers() -> None:
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     given = {
-        "data": {"corpus": "own", "folder": "some/where", "pairs": 7},
+        "data": {"corpus": None, "folder": "some/where"},
         "model": {"layers": 3, "norm": "post", "head_width": 5},
         "training": {"minutes": 2.5},
     }
@@ -72,6 +72,13 @@ def test_unknown_keys_name_the_nearest(given: dict[str, Any], key: str, nearest:
     assert nearest in str(raised.value)
 
 
+def test_a_folder_is_read_whole(tmp_path: Path) -> None:
+    recipe = write(tmp_path, "data:\n  pairs: 9\n")
+    assert load_recipe(recipe).data.pairs == 9
+    with pytest.raises(UserError, match=r"--pairs N"):
+        load_recipe(recipe, ["data.folder=some/where"])
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -82,7 +89,6 @@ def test_unknown_keys_name_the_nearest(given: dict[str, Any], key: str, nearest:
         ({"model": {"norm": "middle"}}, "'pre' or 'post'"),
         ({"training": {"updates": "many"}}, "training.updates = 'many'"),
         ({"training": {"learning_rate_scale": -1}}, "training.learning_rate_scale"),
-        ({"data": {"corpus": None, "folder": "d", "pairs": 9}}, "a folder is read whole"),
         ({"training": 3}, "training = 3"),
         ({"version": 2}, "newer headcount"),
         ({"version": "x"}, "version = 'x'"),

@@ -28,21 +28,25 @@ KEPT = {
     "scores": ("json",),
     "stages": ("json",),
 }
+TAKEN = (*KEPT, "heads")
 
 
 def main() -> None:
     """Copy, check, and refresh the page."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("study", type=Path)
-    parser.add_argument("--part", default="")
+    parser.add_argument("--part", default="", help="a folder of its own in the results")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
     given = parser.parse_args()
+    if given.part and (given.part in TAKEN or not re.fullmatch(r"\w[\w-]*", given.part)):
+        parser.error(f"--part {given.part}: choose a plain name, not one of {', '.join(TAKEN)}")
     publish(given.study, given.out / given.part, given.out / SENTENCES)
     if given.page.exists():
         page = given.page.read_text(encoding="utf-8")
         write_text(given.page, with_tables(page, given.out))
-    print(f"{given.out}: {sum(1 for _ in given.out.rglob('*.*'))} files.")
+    out = given.out / given.part
+    print(f"{out}: {sum(1 for _ in out.rglob('*.*'))} files.")
 
 
 def publish(study: Path, out: Path, sentences: Path) -> None:
@@ -86,7 +90,10 @@ def with_tables(page: str, results: Path) -> str:
 
     def table(match: re.Match[str]) -> str:
         name = Path(match[1])
-        text = (results / name.parent / "tables" / f"{name.name}.md").read_text(encoding="utf-8")
+        path = results / name.parent / "tables" / f"{name.name}.md"
+        if not path.is_file():
+            raise SystemExit(f"The page has a place for {path}, which does not exist: publish it.")
+        text = path.read_text(encoding="utf-8")
         return f"<!-- {name} -->\n{text.strip()}\n<!-- /{name} -->"
 
     return re.sub(r"<!-- (\w[\w/-]*) -->.*?<!-- /\1 -->", table, page, flags=re.S)

@@ -4,7 +4,7 @@
     with_headcount.py translate FOLDER
     with_headcount.py multiply
 
-Training runs updates of `headcount train` whole, reading and padding of pairs and all that a line
+`train` runs updates of `headcount train` whole, reading and padding of pairs and all that a line
 of the log needs included (the peers find their batches ready in memory). Every search of
 `sentences.json` is a task of its own.
 """
@@ -40,13 +40,13 @@ def main() -> None:
     task, *arguments = sys.argv[1:]
     if task == "train":
         with connect() as workers:  # one of several processes where the environment says so
-            serve(_training(workers, *arguments), ["torch"])
+            serve(training(workers, *arguments), ["torch"])
         return
     tasks = {"translate": _translation, "multiply": _multiplication}
     serve(tasks[task](*arguments), ["torch"])
 
 
-def _training(
+def training(
     workers: Workers, folder: str, recipe: str, corpus: str, count: str
 ) -> dict[str, Task]:
     config = load_recipe(Path(recipe), ["data.corpus=null", f"data.folder={corpus}"])
@@ -84,7 +84,21 @@ def _training(
             trainer._train_update(update, window)
         return {"source_tokens": window.source_tokens}
 
-    return {"loss": loss, "steps": steps}
+    def gradient() -> dict[str, Any]:
+        """What training minimises on all its batches without dropout, and its gradient's norm."""
+        model.eval()
+        model.zero_grad()
+        loss = 0.0
+        for update in chosen:
+            for micro_batch in update.micro_batches:
+                smoothed = trainer.objective.losses(micro_batch.build()).smoothed
+                smoothed.backward()
+                loss += float(smoothed)
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()])
+        model.zero_grad()
+        return {"loss": loss, "norm": float(norm)}
+
+    return {"loss": loss, "steps": steps, "gradient": gradient}
 
 
 def _translation(folder: str) -> dict[str, Task]:

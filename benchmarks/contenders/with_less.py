@@ -1,16 +1,19 @@
 """headcount's own training with one of its optimisations replaced by the plain way.
 
     with_less.py OPTIMISATION FOLDER RECIPE CORPUS UPDATES
+    with_less.py --list
 
-The tasks are those of `with_headcount.py train`. `none` leaves all of them in.
+The tasks are those of `with_headcount.py train`. The first name of the list leaves all of them in.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import islice, pairwise
+from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,8 +23,9 @@ from serving import serve
 from torch import Tensor
 from torch.nn import functional as F
 
-from headcount.data.batches import Batch, Update
+from headcount.data.batches import TARGET_ROOM, Batch, Update, _cut
 from headcount.data.batches import updates as sorted_updates
+from headcount.data.shards import Shards
 from headcount.memory import keep_freed_memory
 from headcount.model import embedding, layers
 from headcount.model.attention import Attention
@@ -30,15 +34,19 @@ from headcount.training import objective
 from headcount.training.distribution import Workers
 from headcount.training.objective import Losses
 
-MEMORY = "freed memory is kept"
+ALL, MEMORY = "nothing", "freed memory is kept"
+IGNORED = -100  # a label that has no loss
 
 
 def main() -> None:
-    name, *arguments = sys.argv[1:]
+    name, *arguments = sys.argv[1:] or ["--list"]
+    if name == "--list":
+        print(json.dumps(list(PLAIN)))
+        return
     if name != MEMORY:
         keep_freed_memory()
     PLAIN[name]()
-    serve(with_headcount._training(Workers(), *arguments), ["torch"])
+    serve(with_headcount.training(Workers(), *arguments), ["torch"])
 
 
 def _dropout() -> None:
@@ -77,44 +85,48 @@ def _attention() -> None:
 
 
 def _loss() -> None:
-    def token_losses(
-        model: Transformer, states: Tensor, labels: Tensor, smoothing: float
-    ) -> Losses:
-        logits = model.logits(states)
-        loss = F.cross_entropy(logits, labels, reduction="sum", label_smoothing=smoothing)
-        return Losses(loss, loss.detach())
-
-    objective.token_losses = token_losses
+    objective.token_losses = lambda model, states, labels, smoothing: _plain_losses(
+        model.logits(states), labels, smoothing
+    )
 
 
 def _all_positions() -> None:
     def batch_losses(model: Transformer, batch: Batch, smoothing: float) -> Losses:
         memory, mask = model.encode(batch.source)
         logits = model.logits(model.decode(batch.target_input, memory, mask))
-        loss = F.cross_entropy(
-            logits.flatten(0, 1),
-            batch.target_output.flatten(),
-            ignore_index=model.target_pad,
-            reduction="sum",
-            label_smoothing=smoothing,
-        )
-        return Losses(loss, loss.detach())
+        labels = batch.target_output.masked_fill(batch.target_output == model.target_pad, IGNORED)
+        return _plain_losses(logits.flatten(0, 1), labels.flatten(), smoothing)
 
-    objective.batch_losses = with_headcount.batch_losses = batch_losses
+    objective.batch_losses = batch_losses
+
+
+def _plain_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Losses:
+    summed = partial(F.cross_entropy, logits, labels, reduction="sum", ignore_index=IGNORED)
+    with torch.no_grad():
+        nll = summed()
+    return Losses(summed(label_smoothing=smoothing), nll)
 
 
 def _batches() -> None:
-    """The same pairs in as many micro-batches of as many pairs, but dealt out at random."""
+    """The same pairs in random order, cut into micro-batches of the same padded size."""
 
-    def updates(*given: Any, **settings: Any) -> Iterator[Update]:
-        stream = list(islice(sorted_updates(*given, **settings), int(sys.argv[-1])))
-        pairs = np.concatenate([m.indices for update in stream for m in update.micro_batches])
+    def updates(shards: Shards, **settings: Any) -> Iterator[Update]:
+        count = int(sys.argv[-1])
+        first = list(islice(sorted_updates(shards, **settings), count))
+        example = first[0].micro_batches[0]
+        pairs = np.concatenate([old.indices for update in first for old in update.micro_batches])
         np.random.default_rng(0).shuffle(pairs)
-        ends = np.cumsum([len(m.indices) for update in stream for m in update.micro_batches])
-        parts = iter([pairs[begin:end] for begin, end in pairwise([0, *ends])])
-        for update in stream:
-            dealt = [replace(old, indices=next(parts)) for old in update.micro_batches]
-            yield replace(update, micro_batches=dealt)
+        source, target = shards.source_lengths[pairs] + 1, shards.target_lengths[pairs] + 1
+        budget = settings["device_tokens"]
+        bounds = _cut((source, budget), (target, TARGET_ROOM * budget))
+        for number, begins in enumerate(np.array_split(np.arange(len(bounds) - 1), count)):
+            parts = [slice(bounds[i], bounds[i + 1]) for i in begins]
+            dealt = [
+                replace(example, indices=pairs[part], sizes=np.ones_like(pairs[part]))
+                for part in parts
+            ]
+            counts = [int(sum(side[part].sum() for part in parts)) for side in (source, target)]
+            yield Update(number, 0, number, dealt, *counts)
 
     with_headcount.updates = updates
 
@@ -128,12 +140,12 @@ def _adam() -> None:
 
 
 PLAIN: dict[str, Callable[[], None]] = {
-    "none": lambda: None,
+    ALL: lambda: None,
     "cheap random numbers for dropout": _dropout,
     "queries, keys and values in one product": _projections,
     "fused attention": _attention,
     "logits, loss and gradient in one tensor": _loss,
-    "the same, and no logits for padding": _all_positions,
+    "one tensor for them, and no logits for padding": _all_positions,
     "batches of similar lengths": _batches,
     "fused Adam": _adam,
     MEMORY: lambda: None,

@@ -58,15 +58,6 @@ class DataConfig(Section):
     max_length: Positive = 250
     """Pairs with more tokens than this on a side are left out."""
 
-    @model_validator(mode="after")
-    def _pairs_are_chosen_from_a_corpus(self) -> DataConfig:
-        if self.pairs is not None and self.corpus is None:
-            raise ValueError(
-                "`pairs` needs a `corpus`: a folder is read whole"
-                " (`headcount data own --pairs N` makes a smaller one)"
-            )
-        return self
-
     @property
     def name(self) -> str:
         """What the data is called: a folder goes before a known corpus."""
@@ -266,7 +257,13 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
         raise UserError(f"{path} is the recipe of a study.", "Give it to `headcount study`.")
     for override in overrides:
         _apply_override(given, override)
-    return parse_config(given, where=str(path))
+    config = parse_config(given, where=str(path))
+    if config.data.folder is not None and config.data.pairs is not None:
+        raise UserError(
+            f"{path}: data.pairs chooses from data.corpus, but data.folder is read whole.",
+            "Make a smaller folder with `headcount data own --pairs N`, and set data.pairs=null.",
+        )
+    return config
 
 
 def parse_config(given: Mapping[str, Any], where: str) -> Config:

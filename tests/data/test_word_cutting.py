@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -17,6 +18,7 @@ from headcount.data.words import (
     splitter,
     word_parts,
 )
+from headcount.errors import UserError
 
 # All that is cut by Python alone, and some of what is left to the library.
 SIMPLE = [chr(code) for code in range(0x300) if not chr(code).isspace()]
@@ -57,9 +59,16 @@ def test_a_sample_is_uniform_in_order_and_repeatable() -> None:
     assert list(sampled(lines[:2], 2, 20)) == lines[:2]
     often = Counter(line for size in range(40) for line in sampled(lines, 40, size))
     assert sum(often.values()) == sum(range(40))  # every sample has its size
-    expected = sum(range(40)) / 40  # of each line
-    statistic = sum((often[line] - expected) ** 2 / expected for line in lines)
+    shares = [size / 40 for size in range(40)]
+    expected = sum(shares)  # of each line
+    variance = sum(share * (1 - share) for share in shares) * 40 / 39  # drawn without replacement
+    statistic = sum((often[line] - expected) ** 2 / variance for line in lines)
     assert statistic < 73  # chi-squared with 39 degrees of freedom exceeds it once in a thousand
+
+
+def test_a_text_that_shrinks_between_two_readings_is_noticed() -> None:
+    with pytest.raises(UserError, match="shorter"):
+        list(sampled(["a"] * 3, total=10, size=8))
 
 
 def test_lines_are_read_again_only_where_there_are_more_than_the_sample(monkeypatch) -> None:

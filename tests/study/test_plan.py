@@ -74,6 +74,16 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_the_pairs_of_a_corpus_are_chosen_when_it_is_fetched(recipe: Path, tmp_path: Path) -> None:
+    recipe.write_text(STUDY.replace("[training.updates=7]", "[data.pairs=70]"))
+    stages = plan(recipe)
+    assert stages["en-fr/data"].command[-2:] == ("--pairs", "70")
+    command = list(stages["en-fr/full"].command)
+    settings = [command[i + 1] for i, part in enumerate(command) if part == "--set"]
+    config = load_recipe(tmp_path / "train.yaml", settings)
+    assert (str(config.data.folder), config.data.pairs) == ("out/corpora/en-fr", None)
+
+
 def test_heads_are_ranked_on_other_text_than_models_are_scored_on(recipe: Path) -> None:
     """App. A.3: the dev set. Some prunings go by these ranks, and test BLEU is to know nothing."""
     stages = plan(recipe)

@@ -78,13 +78,16 @@ class Tokenizer:
         self._special = frozenset((pad, unk, start, eos))
         if not all(0 <= special < self.size for special in self._special):
             raise ValueError(f"special ids {sorted(self._special)} outside 0..{self.size - 1}")
+        if pad == eos:
+            raise ValueError(f"padding and the end of a sentence are the same token, {pad}")
         self._ids = {
             token: id_
             for id_, token in enumerate(vocabulary or ())
             if token and id_ not in self._special
         }
         # Words can be looked up one by one where text is cut as ours is, in today's spelling of it.
-        self._by_word = vocabulary is None and _cutting(self._core) == _own_cutting()
+        cutting = _cutting(self._core.normalizer, self._core.pre_tokenizer)
+        self._by_word = vocabulary is None and cutting == _own_cutting()
         self._cut_part = self._core.model.tokenize
         self._words = WordIds(self._encode_part)
         self._fingerprint = ""
@@ -229,19 +232,17 @@ class Tokenizer:
         return [self.decode(ids) for ids in batch]
 
 
-def _cutting(core: Core) -> dict[str, Any]:
-    """A tokenizer's normaliser and splitter as they stand in its content."""
-    empty = Core(models.BPE())
-    empty.normalizer, empty.pre_tokenizer = core.normalizer, core.pre_tokenizer
-    content = json.loads(empty.to_str())
+def _cutting(normalise: Any, split: Any) -> dict[str, Any]:
+    """A normaliser and a splitter, or None, as they stand in a tokenizer's content."""
+    core = Core(models.BPE())
+    core.normalizer, core.pre_tokenizer = normalise, split
+    content = json.loads(core.to_str())
     return {name: content[name] for name in ("normalizer", "pre_tokenizer")}
 
 
 @cache
 def _own_cutting() -> dict[str, Any]:
-    core = Core(models.BPE())
-    core.normalizer, core.pre_tokenizer = normalizer(), splitter()
-    return _cutting(core)
+    return _cutting(normalizer(), splitter())
 
 
 def _decoder() -> decoders.Decoder:

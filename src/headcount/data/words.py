@@ -15,6 +15,8 @@ from itertools import islice
 
 from tokenizers import Regex, normalizers, pre_tokenizers
 
+from headcount.errors import UserError
+
 MARK = "▁"
 
 # The mark itself reads as a space, or decoding could not tell it from a word start. The four
@@ -72,6 +74,7 @@ def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
     words = _count_words(islice(remaining, sample))
     more = sum(1 for _ in remaining)
     if more:
+        words.clear()  # one table at a time
         words = _count_words(sampled(lines, sample + more, sample))
     parts: Counter[str] = Counter()
     while words:  # emptied on the way, so that no word is held twice
@@ -82,18 +85,21 @@ def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
 
 
 def sampled(lines: Iterable[str], total: int, size: int) -> Iterator[str]:
-    """A uniform random sample of `total` lines, in order; the same on every call.
+    """`size` of the `total` lines (all where there are fewer), in order: a uniform random sample.
 
-    Selection sampling (Knuth, vol. 2, 3.4.2, algorithm S): nothing is kept in memory.
+    The same on every call. Selection sampling (Knuth, vol. 2, 3.4.2, algorithm S): nothing is kept
+    in memory.
     """
     chance = random.Random(size)
     wanted = min(size, total)
     for left, line in zip(range(total, 0, -1), lines, strict=False):
         if not wanted:
-            return
+            break
         if chance.random() * left < wanted:
             wanted -= 1
             yield line
+    if wanted:
+        raise UserError("A text became shorter while it was read.", "Start again.")
 
 
 def _count_words(lines: Iterable[str]) -> Counter[str]:

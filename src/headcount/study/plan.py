@@ -72,7 +72,7 @@ def _side(corpus: Path, split: str, language: str) -> str:
 
 
 def _train_command(pair: PairConfig, corpus: Path, run: Path) -> tuple[str, ...]:
-    settings = (*pair.set, "data.corpus=null", f"data.folder={corpus}")
+    settings = (*pair.set, "data.corpus=null", "data.pairs=null", f"data.folder={corpus}")
     sets = [part for setting in settings for part in ("--set", setting)]
     return (HEADCOUNT, "train", str(pair.recipe), "--out", str(run), *sets)
 

@@ -10,6 +10,7 @@ from typing import Any
 from headcount.data.corpora import load_corpus
 from headcount.data.sampling import spread
 from headcount.files import write_json
+from headcount.pruning.data import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, score_lines
 from headcount.training.distribution import Workers
@@ -28,7 +29,7 @@ def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> dict[s
     began = time.perf_counter()
     translations = translate_lines(run, sources)
     seconds = time.perf_counter() - began
-    data = run.config.data.model_copy(update={"folder": corpus_folder, "corpus": None})
+    data = data_config(run.config, corpus_folder).data
     training = run.config.training.model_copy(update={"bleu_sentences": 0})
     prepared = prepare_training(data, training, _silent, tokenizers=run_folder)
     return {

@@ -296,15 +296,21 @@ class Trainer:
             "dev loss is flat": 0 < config.patience <= progress.evaluations_since_best,
         }
         minutes = config.minutes or float("inf")
-        # What one worker alone can know is agreed upon where a line is logged anyway.
-        if self.workers.world == 1 or progress.update % config.log_every == 0:
-            mine = [self._interrupted, progress.seconds >= 60 * minutes]
-            flags = torch.tensor(mine, dtype=torch.float32, device=self.workers.device)
-            interrupted, late = self.workers.sum(flags).tolist()
-            reasons |= {"interrupted": interrupted > 0, "time is up": late > 0}
+        mine = [self._interrupted, progress.seconds >= 60 * minutes]
+        if self.workers.world > 1:
+            # What one worker alone can know is agreed upon where a line is logged anyway: to
+            # exchange it makes a GPU wait.
+            agree = progress.update % config.log_every == 0
+            mine = self._any(mine) if agree else [False, False]
+        reasons |= dict(zip(("interrupted", "time is up"), mine, strict=True))
         stop = [reason for reason, true in reasons.items() if true]
         progress.stopped = stop[0] if stop else self.objective.finished() or ""
         return bool(progress.stopped)
+
+    def _any(self, mine: Sequence[bool]) -> list[bool]:
+        """What is true on at least one worker."""
+        flags = torch.tensor(mine, dtype=torch.float32, device=self.workers.device)
+        return [count > 0 for count in self.workers.sum(flags).tolist()]
 
     def _diverged(self) -> None:
         found = list_checkpoints(self.folder)
