@@ -1,6 +1,6 @@
 """How fast LRP of all heads is, against one step at a time and against plain backward passes.
 
-    python benchmarks/lrp.py [--run RUN --src F --ref F] [--sentences 256] [--rounds 5]
+    python benchmarks/lrp.py [--run RUN --src F --ref F] [--sentences 256] [--rounds 3]
 
 Without a run: an untrained model of `small-cpu`'s shape (6 + 6 layers of 8 heads, 128 wide, 8000
 tokens a side) on sentence pairs of the built-in corpus. The decoder reads the references, so that
@@ -106,7 +106,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--ref", type=Path)
     parser.add_argument("--sentences", type=int, default=256)
     parser.add_argument("--slow", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from headcount.study.cases import Case, retained
@@ -25,8 +26,8 @@ def loss_with(
     scored = [model for model in models if model.bleu is not None]
     chosen = nearest(scored, sites, total, about)
     if case.full.bleu is None or not chosen:
-        low, high = about[1] * total, about[2] * total
-        return untestable(f"No scored model keeps {low:.0f} to {high:.0f} of the {total} heads.")
+        low, high = math.ceil(about[1] * total), math.floor(about[2] * total)
+        return untestable(f"No scored model keeps {low} to {high} of the {total} heads.")
     losses = [case.full.bleu - (model.bleu or 0.0) for model in chosen]
     loss, heads = mean(losses), retained(chosen[0], sites)
     return decide(

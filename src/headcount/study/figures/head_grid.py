@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -158,7 +159,7 @@ def _heat(axes: Axes, grid: HeadGrid, column: str, title: str) -> None:
                 j, i, f"{100 * value:.0f}", ha="center", va="center", fontsize=5.5,
                 color="white" if dark else "#333333",
             )  # fmt: skip
-    _frame(axes, grid, f"{title}, %")
+    _frame(axes, grid, f"{title}, %", "left")
 
 
 def _functions(axes: Axes, grid: HeadGrid, title: str) -> None:
@@ -168,7 +169,7 @@ def _functions(axes: Axes, grid: HeadGrid, title: str) -> None:
             draw_functions(axes, j - 0.5, i - 0.5, functions_of(grid.model, head))
     axes.set_xlim(-0.5, grid.width - 0.5)
     axes.set_ylim(len(grid.rows) - 0.5, -0.5)
-    _frame(axes, grid, title)
+    _frame(axes, grid, title, "right")
 
 
 def draw_functions(axes: Axes, x: float, y: float, functions: Sequence[Function]) -> None:
@@ -200,9 +201,9 @@ def _label(functions: Sequence[Function], kinds: int) -> str:
     return "\n".join(names)
 
 
-def _frame(axes: Axes, grid: HeadGrid, title: str) -> None:
+def _frame(axes: Axes, grid: HeadGrid, title: str, side: Literal["left", "right"]) -> None:
     bare(axes)
-    axes.set_title(title)
+    axes.set_title(title, loc=side)
     axes.set_xticks([0, grid.width - 1] if grid.width > 1 else [0])
     axes.set_xticklabels(["most", "least relevant"][: 2 if grid.width > 1 else 1])
     if grid.width > 1:
