@@ -11,7 +11,7 @@ from planted import FULL, PlantedModel, heads, keep, plant
 
 from headcount.heads import SITES, Head
 from headcount.study.claims import CLAIMS, check
-from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE
+from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Claim, Verdict, untestable
 from headcount.study.results import load_results
 
 ENCODER = [str(head) for head in FULL.heads(("enc",))]
@@ -239,3 +239,11 @@ def test_drift_needs_a_clear_rise(tmp_path):
     found = {v.claim.id: v for v in check(load_results(folder))}["functions-drift"]
     assert found.verdict == FAILS
     assert heads("enc.0.3")[0] in load_results(folder).model("p").heads.heads()
+
+
+def test_models_are_named_where_reasons_differ() -> None:
+    claim = Claim("x", "Sec. 0", "It is so.", "It is.", lambda case: untestable(""))
+    few, none = untestable("Too few."), untestable("None.")
+    assert Verdict(claim, (("A", few), ("B", few))).reason == "Too few."
+    mixed = Verdict(claim, (("A", few), ("B", none), ("C", none)))
+    assert mixed.reason == "A: Too few. B; C: None."

@@ -76,11 +76,20 @@ class Verdict:
         if len(self.findings) == 1:
             return self.findings[0][1].reason
         if self.verdict == UNTESTABLE:
-            return " ".join(dict.fromkeys(finding.reason for _, finding in self.findings))
+            return self._why_untestable()
         tested = [(label, f) for label, f in self.findings if f.verdict != UNTESTABLE]
         others = [label for label, f in self.findings if f.verdict == UNTESTABLE]
         text = " ".join(f"{label}: {finding.reason}" for label, finding in tested)
         return text + (f" Not testable: {'; '.join(others)}." if others else "")
+
+    def _why_untestable(self) -> str:
+        """Each reason once, and where there are several the models that it concerns."""
+        models: dict[str, list[str]] = {}
+        for label, finding in self.findings:
+            models.setdefault(finding.reason, []).append(label)
+        if len(models) == 1:
+            return next(iter(models))
+        return " ".join(f"{'; '.join(labels)}: {reason}" for reason, labels in models.items())
 
     def to_json(self) -> dict[str, Any]:
         """The form of `claims.json`."""
