@@ -153,6 +153,26 @@ def test_progress_rises_to_all_bytes(texts, bpe, tmp_path: Path) -> None:
     assert told[-1] == (total, total)
 
 
+def test_a_small_corpus_starts_no_processes(
+    texts: tuple[Path, Path],
+    bpe: tuple[Tokenizer, Tokenizer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(encoding, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(encoding, "ProcessPoolExecutor", None)  # to call it would fail
+    alone = list(encode_blocks(LineBlocks(texts), bpe))
+    assert len(alone) > 2
+    monkeypatch.undo()
+    monkeypatch.setattr(encoding, "BLOCK_LINES", 16)
+    monkeypatch.setattr(encoding, "BLOCKS_ALONE", 1)
+    monkeypatch.setattr(encoding, "_usable_cores", lambda: 2)
+    together = list(encode_blocks(LineBlocks(texts), bpe))
+    assert [block.lines for block in together] == [block.lines for block in alone]
+    for one, other in zip(alone, together, strict=True):
+        for side, same in zip(one.sides, other.sides, strict=True):
+            assert np.array_equal(side.ids, same.ids)
+
+
 def test_blocks_are_not_read_far_ahead(texts, bpe) -> None:
     """Memory stays flat only while reading waits for encoding."""
     read = 0

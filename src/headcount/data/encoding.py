@@ -31,6 +31,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 
 BLOCK_LINES = 10_000
+BLOCKS_ALONE = 20  # each worker has to learn the words anew
 BLOCKS_PER_WORKER = 3  # one being encoded, one waiting, one on its way back
 
 Progress = Callable[[int, int], None]
@@ -123,9 +124,15 @@ def encode_blocks(
     max_length: int | None = None,
     workers: int | None = None,
 ) -> Iterator[EncodedBlock]:
-    """Encode blocks on all cores (or `workers` of them); they come back in order."""
-    workers = workers or _usable_cores()
+    """Encode blocks on all cores (or `workers` of them); they come back in order.
+
+    Where nobody asks for workers, a small corpus is encoded before they would have started.
+    """
     remaining = iter(blocks)
+    if workers is None:
+        for block in islice(remaining, BLOCKS_ALONE):
+            yield encode_block(block, tokenizers, max_length)
+        workers = _usable_cores()
     first = list(islice(remaining, 2))
     if workers == 1 or len(first) < 2:  # too little to be worth starting processes for
         for block in chain(first, remaining):
