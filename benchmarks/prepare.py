@@ -13,7 +13,8 @@ that make the same of the same text, token ids of both sides on disk: SentencePi
 and encoder), subword-nmt (learn-bpe, apply-bpe and a vocabulary lookup). All may use all cores.
 Each is left out above the number of pairs in PEERS, where it would take too long.
 
-Memory is the sum of resident sets (a page shared by workers counts once for each), the
+Without peers one core is used, as every further worker holds a table of words of its own. Memory is
+the sum of resident sets (a page shared by workers counts once for each), the
 proportional set size (every page counts once), and what of it is the processes' own: pages of
 mapped files, such as the shards, are the system's cache and count only in the first two. CPU
 seconds, of all processes and with their start, tell a slow program from a busy machine. Results go
@@ -56,6 +57,8 @@ def main() -> None:
         found = STEPS[options.step](options.folder, options.vocabulary)
         print(json.dumps({**found, **_cpu_used()}))
         return
+    if not options.python:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one worker, see above
     rows = []
     with tempfile.TemporaryDirectory(dir=options.scratch) as scratch:
         folder = Path(scratch)

@@ -41,8 +41,8 @@ HEAD = """\
 Made by `python benchmarks/render.py` from `benchmarks/results/*.json`; what each benchmark does is
 in [README.md](README.md). Every comparison is a ratio within rounds in which all contenders take
 turns on the same machine; given are the median and, in brackets, the least and the most of the
-rounds. Seconds are the processor's unless "wall" is said: the machine was busy with other work, and
-its load (1, 5 and 15 minutes) stands beside the figures.
+rounds. Seconds are the processor's unless "wall" is said; the load of the machine (1, 5 and 15
+minutes) stands beside the figures.
 
 A step of beam search for one sentence needs about 20 MFLOP, a seventh of a millisecond at the
 machine's matrix peak; what it takes beyond that is the cost of some hundred small operations from
