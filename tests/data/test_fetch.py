@@ -61,7 +61,7 @@ class _Quiet(SimpleHTTPRequestHandler):
 @pytest.fixture
 def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadingHTTPServer]:
     """A package index with one package, told to us as pip would be told."""
-    page = tmp_path / "site/simple/toy"
+    page = tmp_path / "site/index/toy"
     page.mkdir(parents=True)
     (page / "index.html").write_text('<a href="../../toy-1.0.tar.gz">toy-1.0.tar.gz</a>')
     (tmp_path / "site/toy-1.0.tar.gz").write_bytes(ARCHIVE)
@@ -69,7 +69,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threading
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.seen = []  # type: ignore[attr-defined]
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{server.server_port}/index")
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "file:///nowhere")
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     monkeypatch.setenv("HEADCOUNT_CACHE", str(tmp_path / "cache"))
@@ -121,7 +121,7 @@ def test_what_the_index_lacks_is_said(index: ThreadingHTTPServer, tmp_path: Path
 def test_no_network_is_one_clear_line_without_the_address(
     index: ThreadingHTTPServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "http://someone:secret@127.0.0.1:9/simple")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://someone:secret@127.0.0.1:9/index")
     pip_settings.cache_clear()
     with pytest.raises(UserError, match=r"Could not fetch .*ConnectionError") as caught:
         fetch_package_file(TOY, silent)
@@ -130,14 +130,14 @@ def test_no_network_is_one_clear_line_without_the_address(
 
 def test_settings_of_pip() -> None:
     lines = [
-        "global.index-url='https://mirror.example/simple'",
-        "download.index-url='https://other.example/simple'",
+        "global.index-url='https://mirror.example'",
+        "download.index-url='https://other.example'",
         "install.cert='/etc/cert.pem'",
         "search.index='https://not.this.one'",
         "nonsense",
     ]
     assert parse_pip_settings(lines) == {
-        "index-url": "https://mirror.example/simple",
+        "index-url": "https://mirror.example",
         "cert": "/etc/cert.pem",
     }
 
