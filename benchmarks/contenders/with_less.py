@@ -12,7 +12,6 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -101,10 +100,11 @@ def _all_positions() -> None:
 
 
 def _plain_losses(logits: Tensor, labels: Tensor, smoothing: float) -> Losses:
-    summed = partial(F.cross_entropy, logits, labels, reduction="sum", ignore_index=IGNORED)
-    with torch.no_grad():
-        nll = summed()
-    return Losses(summed(label_smoothing=smoothing), nll)
+    """A plain loop logs the loss that it minimises, so no second pass is made for the other one."""
+    loss = F.cross_entropy(
+        logits, labels, reduction="sum", ignore_index=IGNORED, label_smoothing=smoothing
+    )
+    return Losses(loss, loss.detach())
 
 
 def _batches() -> None:
