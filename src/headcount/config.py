@@ -7,6 +7,7 @@ configuration is written into the run folder as `config.yaml`.
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -101,7 +102,9 @@ class ModelConfig(Section):
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
-    """Wavelengths of positions go from 2 pi to 2 pi times this; smaller for short sentences."""
+    """The longest wavelength of positions as a multiple of the shortest; 100 for short text."""
+    shortest_wavelength: Annotated[float, Field(ge=2)] = 2 * math.pi
+    """Of positions, in tokens; 2 pi as in the paper. A shorter one tells neighbours apart."""
     position_scale: Annotated[float, Field(gt=0)] = 1.0
     """Size of positions beside token embeddings; 1 as in the paper."""
     tie: Literal["none", "target", "inputs", "all"] = "target"

@@ -24,9 +24,10 @@ from headcount.data.fetch import (
     parse_pip_settings,
     pip_settings,
 )
-from headcount.data.pairs import Pair, faulty, silent
+from headcount.data.pairs import Pair, faulty
 from headcount.data.tatoeba import open_member, read_rows, tatoeba_source
 from headcount.errors import UserError
+from headcount.progress import silent
 
 MEMBERS = ("toy-1.0/data/fra-eng.zip", "fra.txt")
 ROWS = "".join(f"Sentence {i}.\tPhrase {i} !\tCC-BY {i}\n" for i in range(60)) + "broken\tline\n"

@@ -12,8 +12,9 @@ import pytest
 
 from headcount.data.corpora import fetch_corpus
 from headcount.data.mtdata_source import mtdata_source
-from headcount.data.pairs import Pair, faulty, silent
+from headcount.data.pairs import Pair, faulty
 from headcount.errors import UserError
+from headcount.progress import silent
 
 CODES = {"en": "eng", "ru": "rus", "de": "deu"}
 

@@ -10,8 +10,9 @@ import pytest
 
 from headcount.data.corpora import fetch_corpus
 from headcount.data.opensubtitles import opensubtitles_source, read_links
-from headcount.data.pairs import Pair, faulty, silent
+from headcount.data.pairs import Pair, faulty
 from headcount.errors import UserError
+from headcount.progress import silent
 
 ENGLISH = ["Where is he?", "I do not know.", "He left", "an hour ago.", "Wait!", "What?"]
 RUSSIAN = ["Где он?", "Я не знаю.", "Он ушёл час назад.", "Постой!", "Что?", "Ничего."]

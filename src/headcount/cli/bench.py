@@ -53,14 +53,14 @@ def bench(
         beam=beam,
         singles=singles,
         device=default_device(),
-        report=StageReporter(quiet),
+        progress=StageReporter(quiet),
     )
     engine: list[EngineBench] = []
     if ctranslate2:
         from headcount.interop.engine_bench import bench_ctranslate2
 
         engine = bench_ctranslate2(
-            runs, lines, rounds=rounds, beam=beam, singles=singles, report=StageReporter(quiet)
+            runs, lines, rounds=rounds, beam=beam, singles=singles, progress=StageReporter(quiet)
         )
     if json:
         own, others = ([each.to_json() for each in list_] for list_ in (found, engine))

@@ -34,7 +34,7 @@ def export(
 
     lines = list(islice(read_lines(src), COMPARED_LINES)) if src else []
     exported = export_run(
-        run, to, out, precision=precision, lines=lines, report=StageReporter(quiet)
+        run, to, out, precision=precision, lines=lines, progress=StageReporter(quiet)
     )
     if json:
         print_json(exported.to_json())

@@ -28,7 +28,7 @@ def import_run(
     pair = None if languages is None else parse_languages(languages)
     if not (quiet or Path(model).is_dir()):
         remarks.print(f"Asking the Hugging Face hub for {model} ...", soft_wrap=True)
-    imported = import_model(model, out, languages=pair, report=StageReporter(quiet))
+    imported = import_model(model, out, languages=pair, progress=StageReporter(quiet))
     heads = {site: imported.run.model.heads.count(site) for site in SITES}
     if json:
         found = {"heads": heads, "difference": imported.difference, "notes": imported.notes}

@@ -111,7 +111,7 @@ def prune(
                 out,
                 settings,
                 resume=resume,
-                report=StageReporter(silent),
+                progress=StageReporter(silent),
                 observe=observe,
             )
     except KeyboardInterrupt as stopped:

@@ -73,7 +73,7 @@ def prune_sweep(
         seed=seed,
     )
     try:
-        rows = sweep(run, train, out, items, jobs=jobs, report=StageReporter(quiet))
+        rows = sweep(run, train, out, items, jobs=jobs, progress=StageReporter(quiet))
     except KeyboardInterrupt:
         remarks.print("Stopped; the same command goes on.")
         raise

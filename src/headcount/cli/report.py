@@ -30,7 +30,7 @@ def report(
 
     reporter = StageReporter(quiet)
     try:
-        written = write_report(folder, out=out, source=src, sentences=sentences, report=reporter)
+        written = write_report(folder, out=out, source=src, sentences=sentences, progress=reporter)
     finally:
         reporter.close()
     if json:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from headcount.data.builtin_grammar import Grammar
 from headcount.data.builtin_phrases import sentence_of
 from headcount.data.conllu import Sentence, format_sentence
-from headcount.data.pairs import Pair, Progress, Source
+from headcount.data.pairs import Pair, Source
 from headcount.data.splitting import held_out_size
+from headcount.progress import Progress
 
 PAIRS = 4000
 SHORTEST, LONGEST = 4, 22  # words and punctuation

@@ -35,7 +35,7 @@ from headcount.data.fetch import sha256_of
 from headcount.data.libreoffice import LANGUAGES, libreoffice_source
 from headcount.data.mtdata_source import mtdata_source
 from headcount.data.opensubtitles import LEAST_OVERLAP, opensubtitles_source
-from headcount.data.pairs import SPLITS, Pair, Progress, Source, parse_language_pair, silent
+from headcount.data.pairs import SPLITS, Pair, Source, parse_language_pair
 from headcount.data.parallel_text import own_source
 from headcount.data.splitting import (
     DROPPED_AS,
@@ -48,6 +48,7 @@ from headcount.data.splitting import (
 from headcount.data.tatoeba import tatoeba_source
 from headcount.errors import UserError
 from headcount.files import atomic_folder, write_json
+from headcount.progress import Progress, silent
 
 __all__ = ["KNOWN", "Corpus", "KnownCorpus", "fetch_corpus", "load_corpus"]
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from headcount.data.pairs import Progress
 from headcount.errors import UserError
 from headcount.files import atomic_path
+from headcount.progress import Progress
 
 
 @dataclass(frozen=True)

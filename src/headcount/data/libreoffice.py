@@ -18,8 +18,9 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from headcount.data.fetch import cached
-from headcount.data.pairs import Pair, Progress, Source
+from headcount.data.pairs import Pair, Source
 from headcount.errors import UserError
+from headcount.progress import Progress
 
 LANGUAGES = ("ru", "de", "fr")
 _PAGE = re.compile(r"\./usr/share/libreoffice/help/[^/]+/(text/.+\.html)")

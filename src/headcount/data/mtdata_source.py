@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from headcount.data.pairs import SPLITS, Pair, Progress, Source, faulty
+from headcount.data.pairs import SPLITS, Pair, Source, faulty
 from headcount.errors import UserError
+from headcount.progress import Progress
 
 
 def mtdata_source(pair: tuple[str, str] | None, datasets: tuple[str, ...]) -> Source:

@@ -13,8 +13,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import Pair, Progress, Source, faulty
+from headcount.data.pairs import Pair, Source, faulty
 from headcount.errors import UserError
+from headcount.progress import Progress
 
 LEAST_OVERLAP = 0.9
 

@@ -7,11 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headcount.errors import UserError
+from headcount.progress import Progress
 
 SPLITS = ("train", "dev", "test")
-
-Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, how far it is, and the whole (None where it is unknown)."""
 
 
 class Pair(NamedTuple):
@@ -50,10 +48,6 @@ class Source:
     inputs: Mapping[str, str]
     read: Callable[[Progress], Iterator[Pair]]
     options: Mapping[str, object] = field(default_factory=dict)
-
-
-def silent(stage: str, done: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
 
 
 def parse_language_pair(text: str) -> tuple[str, str]:

@@ -15,9 +15,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import Pair, Progress, Source, faulty
+from headcount.data.pairs import Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.files import read_lines
+from headcount.progress import Progress
 
 _SPLIT_WORDS = {
     "train": "train", "training": "train",

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import IO
 
 from headcount.data.fetch import PackageFile, fetch_package_file
-from headcount.data.pairs import Pair, Progress, Source, faulty
+from headcount.data.pairs import Pair, Source, faulty
 from headcount.errors import UserError
+from headcount.progress import Progress
 
 _NMT = PackageFile(
     project="nmt",

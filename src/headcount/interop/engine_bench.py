@@ -15,10 +15,10 @@ from headcount.interop.ctranslate2_check import open_translator
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
+from headcount.progress import Progress, silent
 from headcount.pruning.bench import LARGE, Timing, interleaved
 from headcount.run import Run, load_run
 
-Report = Callable[[str, int, int | None], None]
 Task = Callable[[], int]
 
 
@@ -45,19 +45,19 @@ def bench_ctranslate2(
     rounds: int = 7,
     beam: int = 4,
     singles: int = 20,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> list[EngineBench]:
     """Export runs into a temporary folder, and time them there on the same lines."""
     wanted = [(Path(folder), precision) for folder in folders for precision in precisions]
     with TemporaryDirectory() as temporary:
         exported, tasks = [], []
         for number, (folder, precision) in enumerate(wanted):
-            report("Exporting to CTranslate2", number, len(wanted))
+            progress("Exporting to CTranslate2", number, len(wanted))
             run, out = load_run(folder), Path(temporary) / str(number)
             exported.append(export(run, "ctranslate2", out, precision=precision))
             tasks.append(engine_tasks(run, out, lines, beam, singles))
-        report("Exporting to CTranslate2", len(wanted), len(wanted))
-        timings = interleaved(tasks, rounds, report)
+        progress("Exporting to CTranslate2", len(wanted), len(wanted))
+        timings = interleaved(tasks, rounds, progress)
         sizes = [
             (Path(temporary) / str(number) / "model.bin").stat().st_size
             for number in range(len(wanted))

@@ -15,11 +15,10 @@ from headcount.errors import UserError
 from headcount.files import atomic_folder
 from headcount.interop.checking import make_sample, refuse_existing
 from headcount.interop.extras import require_extra
+from headcount.progress import Progress, silent
 from headcount.run import Run, open_run
 
 FORMATS = ("ctranslate2", "marian", "onnx")
-
-Report = Callable[[str, int, int | None], None]
 
 
 @dataclass
@@ -50,7 +49,7 @@ def export(
     *,
     precision: str = "float32",
     lines: Sequence[str] = (),
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> Exported:
     """Write a run (or the one in that folder) for another engine; `headcount.export`.
 
@@ -66,12 +65,12 @@ def export(
     exporter = {"ctranslate2": _to_ctranslate2, "marian": _to_marian, "onnx": _to_onnx}[to]
     result = Exported(str(out), to, precision)
     with atomic_folder(out) as folder:
-        report("Exporting", 0, 2)
+        progress("Exporting", 0, 2)
         check = exporter(run, folder, result)
-        report("Exporting", 1, 2)
+        progress("Exporting", 1, 2)
         result.difference = check(lines)
         result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    report("Exporting", 2, 2)
+    progress("Exporting", 2, 2)
     return result
 
 

@@ -121,9 +121,14 @@ def run_config(
 def marian_settings(run: Run) -> dict[str, Any]:
     """The arguments of the `MarianConfig` of a run."""
     config = run.config.model
-    if (config.position_base, config.position_scale) != (10000.0, 1.0):
+    own = [
+        name
+        for name in ("position_base", "position_scale", "shortest_wavelength")
+        if getattr(config, name) != ModelConfig.model_fields[name].default
+    ]
+    if own:
         raise UserError(
-            f"{run.folder} has positions of its own (model.position_base, model.position_scale).",
+            f"{run.folder} has positions of its own (model.{', model.'.join(own)}).",
             "Export it to ctranslate2 or onnx.",
         )
     if config.norm != "post":

@@ -7,7 +7,6 @@ but tensors (`weights_only`). Nothing that comes with a model is ever run.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,10 @@ from headcount.interop.marian_tokenizers import Find, read_languages, read_token
 from headcount.interop.marian_weights import BIAS, from_marian, tie_of
 from headcount.model.embedding import sinusoids
 from headcount.model.transformer import Transformer
+from headcount.progress import Progress, silent
 from headcount.run import Run, load_run
 
 SUPPORTED = "Supported: MarianMT (model type 'marian'), such as Helsinki-NLP/opus-mt-en-fr."
-
-Report = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,7 @@ def import_run(
     out: Path | str,
     *,
     languages: tuple[str, str] | None = None,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> Imported:
     """Make a run of a MarianMT model: a folder of this machine, or a name on the hub.
 
@@ -61,7 +59,7 @@ def import_run(
     require_extra("marian")
     out = Path(out)
     refuse_existing(out)
-    report("Reading the model", 0, 3)
+    progress("Reading the model", 0, 3)
     marian, find = _open(str(name))
     languages = languages or read_languages(find, str(name))
     if languages is None:
@@ -69,15 +67,15 @@ def import_run(
             f"{name} does not say its languages.", "Give them, as in --languages en-fr."
         )
     theirs = _load_model(str(name), marian)
-    report("Reading the model", 1, 3)
+    progress("Reading the model", 1, 3)
     run, notes = _convert(theirs, find, languages, out)
     with atomic_folder(out) as folder:
         run.save(folder)
-        report("Reading the model", 2, 3)
+        progress("Reading the model", 2, 3)
         loaded = load_run(folder)
         difference = _compare(theirs, loaded)
     loaded.folder = out
-    report("Reading the model", 3, 3)
+    progress("Reading the model", 3, 3)
     return Imported(loaded, notes, difference)
 
 

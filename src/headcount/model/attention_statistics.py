@@ -8,6 +8,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+REACH = 5
+"""Offsets from -REACH to REACH are counted."""
+
 
 def largest_weights(weights: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """The largest weight to an allowed key, and where it is; weights are not renormalised.
@@ -29,7 +32,7 @@ def confidence_sums(largest: Tensor, queries: Tensor) -> tuple[Tensor, Tensor]:
     return (largest * queries[:, None, :]).sum(-1), queries.sum(-1)
 
 
-def offset_counts(places: Tensor, queries: Tensor, reach: int = 5) -> tuple[Tensor, Tensor]:
+def offset_counts(places: Tensor, queries: Tensor, reach: int = REACH) -> tuple[Tensor, Tensor]:
     """How often the argmax key stands at each offset from -reach to reach (Sec. 5.1).
 
     `places` `[batch, heads, queries]` are argmax keys, `queries` `[batch, queries]` true for the

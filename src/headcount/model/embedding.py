@@ -14,23 +14,28 @@ from headcount.model.dropout import dropout
 from headcount.model.recording import Tape
 
 
-def sinusoids(length: int, width: int, base: float = 10000.0) -> Tensor:
+def sinusoids(
+    length: int, width: int, base: float = 10000.0, shortest: float = 2 * math.pi
+) -> Tensor:
     """Position encodings `[length, width]`: all sines, then all cosines.
 
-    Wavelengths go from 2 pi to 2 pi `base` tokens.
+    Wavelengths go from `shortest` to `shortest * base` tokens.
 
     The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
     formula in that paper is often read, is the same up to a permutation of neurons. Computed in
     float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
     """
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
-    angles = torch.arange(length)[:, None] * base**-exponents  # [length, width / 2]
+    frequencies = 2 * math.pi / shortest * base**-exponents  # in radians per token
+    angles = torch.arange(length)[:, None] * frequencies  # [length, width / 2]
     return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
 
 def position_table(length: int, config: ModelConfig) -> Tensor:
     """What a model adds to its token embeddings, `[length, width]`."""
-    return config.position_scale * sinusoids(length, config.width, config.position_base)
+    return config.position_scale * sinusoids(
+        length, config.width, config.position_base, config.shortest_wavelength
+    )
 
 
 class Embedding(nn.Module):

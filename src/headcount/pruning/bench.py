@@ -20,14 +20,13 @@ from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES
 from headcount.model.decoding import GREEDY, Search
+from headcount.progress import Progress, silent
 from headcount.pruning.arithmetic import encoder_products, translation_products
 from headcount.pruning.memory import peak_memory
 from headcount.pruning.record import count_parameters
 from headcount.run import WEIGHTS, Run, load_config, load_run
 from headcount.training.preparation import find_corpus
 from headcount.translation import translate_tokens
-
-Report = Callable[[str, int, int | None], None]
 
 LARGE = 64
 """Sentences of a large batch."""
@@ -84,7 +83,7 @@ def bench(
     memory: bool = True,
     device: torch.device | str = "cpu",
     clock: Callable[[], float] = time.perf_counter,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> list[Bench]:
     """Measure runs on the same lines; `singles` of them are also translated one at a time.
 
@@ -97,7 +96,7 @@ def bench(
     tasks = [
         _tasks(run, tokens, beam, singles) for run, tokens in zip(runs, sentences, strict=True)
     ]
-    timings = interleaved(tasks, rounds, report, clock)
+    timings = interleaved(tasks, rounds, progress, clock)
     first, tokens = runs[0], sentences[0]
     targets = [len(best[0].tokens) + 1 for best in translate_tokens(first, tokens, GREEDY)]
     lengths = [len(sentence) + 1 for sentence in tokens]
@@ -107,7 +106,7 @@ def bench(
     for number, run in enumerate(runs):
         peaks = (0, 0)
         if memory:
-            report("Memory", number, len(runs))
+            progress("Memory", number, len(runs))
             peaks = peak_memory(run.folder, lines, beam)
         found.append(
             Bench(
@@ -151,7 +150,7 @@ def _own_sentences(run: Path) -> Path:
 def interleaved(
     tasks: Sequence[dict[str, Callable[[], int]]],
     rounds: int,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Timing]]:
     """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
@@ -165,7 +164,7 @@ def interleaved(
                 took = clock() - began
                 if number:  # the first round warms up
                     seconds[contestant][name].append(took / sentences)
-        report("Timing", number + 1, rounds + 1)
+        progress("Timing", number + 1, rounds + 1)
     return [{name: Timing.of(each[name]) for name in each} for each in seconds]
 
 

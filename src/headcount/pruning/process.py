@@ -13,6 +13,7 @@ from headcount.heads import Head
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
+from headcount.progress import Progress
 from headcount.pruning.choice import SELECTIONS, head_scores, make_selection
 from headcount.pruning.data import data_config
 from headcount.pruning.gates import HardConcreteGates
@@ -25,9 +26,9 @@ from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import save_checkpoint
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import dev_loss
-from headcount.training.loop import ParameterGroup, Progress, Trainer
+from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import read_metrics
-from headcount.training.preparation import Report, prepare_together
+from headcount.training.preparation import prepare_together
 from headcount.training.schedule import inverse_square_root
 from headcount.training.train import Observer, evaluate_run
 
@@ -42,7 +43,7 @@ class Pruning:
         out: Path,
         settings: PruneSettings,
         record: Record,
-        report: Report,
+        progress: Progress,
         observe: Observer,
         workers: Workers,
     ) -> None:
@@ -51,7 +52,7 @@ class Pruning:
         config = data_config(source.config, train)
         config = config.model_copy(update={"training": settings.training(config.training)})
         self.prepared = prepare_together(
-            workers, config.data, config.training, report, source.folder
+            workers, config.data, config.training, progress, source.folder
         )
         model = untrained(source, settings.seed) if settings.from_scratch else source.model
         self.target = Run(
@@ -84,9 +85,9 @@ class Pruning:
             self._decide(progress.update)
         self._finish(progress)
 
-    def _train(self) -> Progress:
+    def _train(self) -> TrainingState:
         if not self.settings.updates:
-            return Progress(stopped="no fine-tuning")
+            return TrainingState(stopped="no fine-tuning")
         if not self.trainer.resume() and self.workers.leader:
             (self.target.folder / "metrics.jsonl").unlink(missing_ok=True)
         progress = self.trainer.run()
@@ -153,7 +154,7 @@ class Pruning:
         line["undecided"] = [str(head) for head in selection.undecided()]
         self.trainer.log.write(selection.metrics() | line)
 
-    def _finish(self, progress: Progress) -> None:
+    def _finish(self, progress: TrainingState) -> None:
         """Cut closed heads out, measure, and write the run; its record comes last."""
         selection = self.objective.selection
         model = self.target.model.eval()

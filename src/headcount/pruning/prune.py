@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
 from headcount.pruning.process import Pruning, close
@@ -12,7 +13,6 @@ from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.training.distribution import Workers, connect
-from headcount.training.preparation import Report
 from headcount.training.train import Observer
 
 
@@ -23,7 +23,7 @@ def prune(
     settings: PruneSettings | None = None,
     *,
     resume: bool = False,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
     observe: Observer = lambda line: None,
     workers: Workers | None = None,
     **given: Any,
@@ -47,7 +47,7 @@ def prune(
         workers.wait()
         record = read_record(out)
         if "after" not in record:
-            Pruning(source, train, out, settings, record, report, observe, workers).run()
+            Pruning(source, train, out, settings, record, progress, observe, workers).run()
         if workers.leader and not record["finished"]:
             close(out)
         workers.wait()

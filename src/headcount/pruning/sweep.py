@@ -25,6 +25,7 @@ from headcount.data.corpora import load_corpus
 from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
+from headcount.progress import Progress, silent
 from headcount.pruning.bench import interleaved
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
@@ -50,12 +51,7 @@ LEARNED = "learned"
 TIMED_LINES = 100
 TIMED_ROUNDS = 3
 
-Report = Callable[[str, int, int | None], None]
 Row = dict[str, Any]
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """Reports nothing; unlike a lambda it can be sent to another process."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +111,7 @@ def prune_sweep(
     items: Sequence[Item],
     *,
     jobs: int = 1,
-    report: Report = _silent,
+    progress: Progress = silent,
 ) -> list[Row]:
     """Make all prunings that are not finished yet, and the table of all, the baseline first.
 
@@ -131,9 +127,9 @@ def prune_sweep(
     mine = list(items)[rank::world]
     if jobs <= 1:
         for item in mine:
-            make_item(baseline, train, out, item, report)
+            make_item(baseline, train, out, item, progress)
     else:
-        _make_in_processes(baseline, train, out, mine, jobs, report)
+        _make_in_processes(baseline, train, out, mine, jobs, progress)
     if rank:
         return []
     while not all(_is_scored(out / item.name) for item in items):
@@ -150,7 +146,9 @@ def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings)
         same_record(folder, new_record(source, train, resolved))
 
 
-def make_item(baseline: Path, train: Path, out: Path, item: Item, report: Report = _silent) -> None:
+def make_item(
+    baseline: Path, train: Path, out: Path, item: Item, progress: Progress = silent
+) -> None:
     """One pruning and its scores on the test set, as far as they are not there yet."""
     folder = out / item.name
     if not is_finished(folder):
@@ -161,12 +159,12 @@ def make_item(baseline: Path, train: Path, out: Path, item: Item, report: Report
             item.settings,
             resume=folder.exists(),
             workers=Workers(device=default_device()),
-            observe=lambda line: report(f"Pruning {item.name}", line["update"], None),
+            observe=lambda line: progress(f"Pruning {item.name}", line["update"], None),
         )
     if not _is_scored(folder):
         scores = score_on_test_set(load_run(folder, default_device()), train)
         write_json(folder / SCORES, scores)
-    report(f"Pruning {item.name}", 1, 1)
+    progress(f"Pruning {item.name}", 1, 1)
 
 
 def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
@@ -177,7 +175,7 @@ def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
 
 
 def _make_in_processes(
-    baseline: Path, train: Path, out: Path, items: Sequence[Item], jobs: int, report: Report
+    baseline: Path, train: Path, out: Path, items: Sequence[Item], jobs: int, progress: Progress
 ) -> None:
     threads = max(1, (os.cpu_count() or 1) // jobs)
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
@@ -186,7 +184,7 @@ def _make_in_processes(
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
-                report("Pruning", done, len(items))
+                progress("Pruning", done, len(items))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headcount.data.pairs import Progress
 from headcount.heads import Head
 from headcount.model.decoding import Search
 from headcount.model.gating import gated, mask_gates
 from headcount.model.transformer import Transformer
+from headcount.progress import Progress
 from headcount.ranking.sentences import Sentences
 from headcount.run import Run
 from headcount.scoring import score_lines

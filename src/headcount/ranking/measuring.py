@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import evaluation_batches
-from headcount.data.pairs import Progress
 from headcount.heads import Head
 from headcount.model.decoding import GREEDY, Search, beam_search
 from headcount.model.recording import Recording, record
+from headcount.progress import Progress
 from headcount.ranking.ablation import ablation
 from headcount.ranking.audit import MEASURED, AuditRow, audit_rows, stations
 from headcount.ranking.confidence import confidence

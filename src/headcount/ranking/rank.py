@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import Progress
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
 from headcount.heads import SITES, Head, HeadTable
 from headcount.model.decoding import Search
+from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
 from headcount.ranking.audit import AuditRow
 from headcount.ranking.bleu import bleu_losses
@@ -149,7 +149,7 @@ def rank(
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)
         settings = MeasureSettings(measures, tuple(sites), options, prefix, search)
-        report = progress if progress and workers.leader else _silent
+        report = progress if progress and workers.leader else silent
         measured = measure(run, ready, settings, workers, report)
         ranking = _table(measured, seed)
         if bleu:
@@ -211,7 +211,3 @@ def _measures(by: Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[s
             f"{needing[0]} needs reference translations.", "Give them with --ref, or leave it out."
         )
     return tuple(name for name in MEASURES if name in by)
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """Progress that nobody looks at."""

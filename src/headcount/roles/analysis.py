@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.data.pairs import Progress
 from headcount.errors import UserError
 from headcount.heads import parse_sites
 from headcount.model.decoding import GREEDY
 from headcount.model.recording import record
+from headcount.progress import Progress
 from headcount.roles.counting import (
     Counts,
     CrossCounts,

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from headcount.data.conllu import Sentence, Word, write_conllu
-from headcount.data.pairs import Progress
 from headcount.errors import UserError
+from headcount.progress import Progress
 from headcount.roles.alignment import Span, locate
 from headcount.roles.relations import ROOT
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from headcount.data.conllu import Sentence, read_conllu
-from headcount.data.pairs import Progress
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file
+from headcount.progress import Progress
 from headcount.roles.parses import cached_parses, require_parser
 
 T = TypeVar("T")

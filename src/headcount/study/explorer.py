@@ -11,7 +11,7 @@ import base64
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
 from headcount.heads import SITES, Head, HeadLayout
+from headcount.progress import Progress, silent
 from headcount.run import WEIGHTS, Run, load_run
 from headcount.study.results import EXPLORER, FULL, PRUNED, StudyModel, StudyResults
 
@@ -33,8 +34,6 @@ WORDS = (5, 22)
 """Shorter sentences show little, longer ones do not fit on a screen."""
 LONGEST = 60
 SCALE = 255
-
-Report = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -124,7 +123,7 @@ def sample_attention(
     run: Run,
     lines: Sequence[str],
     model: str = "",
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> ModelAttention:
     """Attention of a run on sentences, with its own greedy translations on the target side.
 
@@ -153,7 +152,7 @@ def sample_attention(
                 packed=packed,
             )
         )
-        report(f"Attention of {model}", number + 1, len(usable))
+        progress(f"Attention of {model}", number + 1, len(usable))
     return ModelAttention(model, run.model.heads, tuple(sentences))
 
 
@@ -166,7 +165,7 @@ def pack(weights: Sequence[np.ndarray]) -> str:
 def write_explorer(
     results: StudyResults,
     lines: Mapping[str, Sequence[str]],
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> list[Path]:
     """Sample the attention of a study's models; what is up to date stays as it is.
 
@@ -182,7 +181,7 @@ def write_explorer(
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
             continue
-        found = sample_attention(load_run(model.folder), sentences, model.id, report)
+        found = sample_attention(load_run(model.folder), sentences, model.id, progress)
         stored = ModelAttention(model.id, found.layout, found.sentences, made_from)
         write_json(path, stored.to_json())
     return paths

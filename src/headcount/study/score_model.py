@@ -10,6 +10,7 @@ from typing import Any
 from headcount.data.corpora import load_corpus
 from headcount.data.sampling import spread
 from headcount.files import write_json
+from headcount.progress import silent
 from headcount.pruning.data import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, score_lines
@@ -31,17 +32,13 @@ def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> dict[s
     seconds = time.perf_counter() - began
     data = data_config(run.config, corpus_folder).data
     training = run.config.training.model_copy(update={"bleu_sentences": 0})
-    prepared = prepare_training(data, training, _silent, tokenizers=run_folder)
+    prepared = prepare_training(data, training, silent, tokenizers=run_folder)
     return {
         **score_lines(translations, references, RESAMPLES).to_json(),
         "dev_loss": dev_loss(run.model, prepared.dev, run.target_tokenizer, Workers()),
         "parameters": sum(parameter.numel() for parameter in run.model.parameters()),
         "seconds_per_sentence": seconds / max(1, len(sources)),
     }
-
-
-def _silent(stage: str, done: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
 
 
 if __name__ == "__main__":

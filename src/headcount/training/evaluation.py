@@ -13,6 +13,7 @@ from headcount.data.sampling import spread_places
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.attention_statistics import (
+    REACH,
     confidence_sums,
     largest_weights,
     offset_counts,
@@ -84,10 +85,13 @@ def watch_heads(
         possible = possible + inside.sum(0).cpu()
     confidence = torch.cat([confidences[i] for i in layers]) / queries_seen  # [heads]
     shares = torch.cat([offsets[i] for i in layers]) / possible.clamp(min=1)  # [heads, offsets]
-    positional = shares.max(-1).values
+    left, own, right = shares[:, REACH - 1 : REACH + 2].max(0).values.tolist()
     return {
         "confidence_mean": round(float(confidence.mean()), 4),
         "confidence_max": round(float(confidence.max()), 4),
-        "positional_max": round(float(positional.max()), 4),
-        "positional_heads": int((positional >= 0.9).sum()),
+        "share_left": round(left, 4),
+        "share_own": round(own, 4),
+        "share_right": round(right, 4),
+        "positional_max": round(float(shares.max()), 4),
+        "positional_heads": int((shares.max(-1).values >= 0.9).sum()),
     }

@@ -49,7 +49,7 @@ class ParameterGroup:
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Where training stands; kept in every checkpoint."""
 
     update: int = 0
@@ -98,7 +98,7 @@ class Trainer:
         self.folder, self.evaluate, self.workers = folder, evaluate, workers
         self.log = MetricsLog(folder / METRICS, enabled=workers.leader)
         self.observe = observe
-        self.progress = Progress()
+        self.progress = TrainingState()
         self.optimiser = torch.optim.Adam(
             [{"params": list(group.parameters), "lr": 0.0} for group in groups],
             betas=(config.adam_beta1, config.adam_beta2),
@@ -116,12 +116,12 @@ class Trainer:
             return False
         state, extra = load_checkpoint(found[-1], self.model, self.optimiser)
         self.objective.load_state(extra)
-        self.progress = Progress(**state)
+        self.progress = TrainingState(**state)
         self.progress.stopped = ""
         self.log.cut_after(self.progress.update)
         return True
 
-    def run(self) -> Progress:
+    def run(self) -> TrainingState:
         """Train until the last update, the time limit, convergence or a signal to stop."""
         self.model.train()
         window = self._window()

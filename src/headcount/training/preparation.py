@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,9 @@ from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import TextFile, atomic_folder, one_at_a_time
+from headcount.progress import Progress
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
-
-Report = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Prepared:
     dev: HeldOut
 
 
-def find_corpus(config: DataConfig, report: Report) -> Corpus:
+def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
     """The folder that a recipe names, or its known corpus, fetched where it is not there yet."""
     pair = f"{config.source}-{config.target}"
     if config.folder is not None:
@@ -46,21 +44,21 @@ def find_corpus(config: DataConfig, report: Report) -> Corpus:
         name = f"{name}-{pair}"
     folder = cache_folder() / "corpora" / name
     with one_at_a_time(folder.with_name(f".{name}.lock")):
-        return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=report)
+        return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=progress)
 
 
 def prepare_training(
-    data: DataConfig, training: TrainingConfig, report: Report, tokenizers: Path | None = None
+    data: DataConfig, training: TrainingConfig, progress: Progress, tokenizers: Path | None = None
 ) -> Prepared:
     """All that training reads, made once and kept beside the corpus.
 
     `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on).
     Trainings that begin at the same time on the same corpus wait for the first one to make it.
     """
-    corpus = find_corpus(data, report)
+    corpus = find_corpus(data, progress)
     folder = _writable(corpus)
     with one_at_a_time(folder / ".lock"):
-        return _prepare(corpus, folder, data, training, report, tokenizers)
+        return _prepare(corpus, folder, data, training, progress, tokenizers)
 
 
 def _prepare(
@@ -68,10 +66,10 @@ def _prepare(
     folder: Path,
     data: DataConfig,
     training: TrainingConfig,
-    report: Report,
+    progress: Progress,
     tokenizers: Path | None,
 ) -> Prepared:
-    source, target = _tokenizers(corpus, data, folder, report, tokenizers)
+    source, target = _tokenizers(corpus, data, folder, progress, tokenizers)
     key = hashlib.sha256((source.fingerprint() + target.fingerprint()).encode()).hexdigest()[:16]
 
     def shards(split: str) -> Shards:
@@ -82,7 +80,7 @@ def _prepare(
             target,
             folder / f"{key}-{data.max_length}-{split}",
             max_length=data.max_length,
-            progress=lambda done, total: report(f"Encoding {split}", done, total),
+            progress=lambda done, total: progress(f"Encoding {split}", done, total),
         )
 
     held_out = shards("dev")  # before its text is paired: it says where sides are unequal
@@ -101,13 +99,13 @@ def prepare_together(
     workers: Workers,
     data: DataConfig,
     training: TrainingConfig,
-    report: Report,
+    progress: Progress,
     tokenizers: Path | None = None,
 ) -> Prepared:
     """`prepare_training` by several workers: the leader does it, the others find it done."""
     if not workers.leader:
         workers.wait()
-    prepared = prepare_training(data, training, report, tokenizers)
+    prepared = prepare_training(data, training, progress, tokenizers)
     if workers.leader:
         workers.wait()
     return prepared
@@ -125,7 +123,7 @@ def _writable(corpus: Corpus) -> Path:
 
 
 def _tokenizers(
-    corpus: Corpus, data: DataConfig, folder: Path, report: Report, given: Path | None
+    corpus: Corpus, data: DataConfig, folder: Path, progress: Progress, given: Path | None
 ) -> tuple[Tokenizer, Tokenizer]:
     if given is not None:
         return (
@@ -139,9 +137,9 @@ def _tokenizers(
         stat = path.stat()
         key = f"bpe-{path.name}-{size}-{stat.st_size}-{stat.st_mtime_ns}"
         if not (folder / key).is_dir():
-            report("Learning BPE", number, len(sides))
+            progress("Learning BPE", number, len(sides))
             with atomic_folder(folder / key) as partial:
                 Tokenizer.train(TextFile(path), size).save(partial / "tokenizer.json")
         found.append(Tokenizer.load(folder / key / "tokenizer.json"))
-    report("Learning BPE", len(sides), len(sides))
+    progress("Learning BPE", len(sides), len(sides))
     return found[0], found[1]

@@ -13,15 +13,16 @@ from headcount.config import Config
 from headcount.errors import UserError
 from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
+from headcount.progress import Progress, silent
 from headcount.run import CONFIG, HEADS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.distribution import Workers, connect
 from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
-from headcount.training.loop import ParameterGroup, Progress, Trainer
+from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.objective import Objective
-from headcount.training.preparation import Prepared, Report, prepare_together
+from headcount.training.preparation import Prepared, prepare_together
 from headcount.training.schedule import cooldown, inverse_square_root
 
 Observer = Callable[[dict[str, Any]], None]
@@ -32,9 +33,9 @@ def train(
     out: Path | str,
     resume: bool = False,
     heads: HeadLayout | None = None,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
     observe: Observer = lambda line: None,
-) -> tuple[Run, Progress]:
+) -> tuple[Run, TrainingState]:
     """Train a model into the folder `out`; `resume` goes on where an earlier call stopped.
 
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
@@ -46,26 +47,26 @@ def train(
         earlier = out if resume and (out / HEADS).exists() else None
         if earlier and heads is None:
             heads = load_heads(earlier, config.model)  # a pruned run has its own
-        prepared = prepare_together(workers, config.data, config.training, report, earlier)
+        prepared = prepare_together(workers, config.data, config.training, progress, earlier)
         run = _new_run(config, out, prepared, heads, workers)
         trainer = make_trainer(run, prepared, workers, observe)
         if not (resume and trainer.resume()) and workers.leader:
             (out / METRICS).unlink(missing_ok=True)  # of a call that came to no checkpoint
         if workers.leader:
             run.save()
-        progress = trainer.run()
-        if progress.stopped != "interrupted":
+        state = trainer.run()
+        if state.stopped != "interrupted":
             run.model.eval()
             averaged = trainer.average(
                 lambda: dev_loss(run.model, prepared.dev, run.target_tokenizer, workers)
             )
-            line = {"kind": "final", "update": progress.update, "averaged": averaged}
+            line = {"kind": "final", "update": state.update, "averaged": averaged}
             trainer.tell({**line, **trainer.evaluate()})
         if workers.leader:
             save_weights(run.model, out / "model.safetensors")
         workers.wait()
     run.model.eval()
-    return run, progress
+    return run, state
 
 
 def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observer) -> Trainer:

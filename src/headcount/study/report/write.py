@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from headcount.data.corpus import find_side
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file, write_json, write_text
+from headcount.progress import Progress, silent
 from headcount.study import claims
 from headcount.study.claims.verdict import Verdict
 from headcount.study.explorer import SENTENCES, choose_sentences, read_explorer, write_explorer
@@ -21,8 +22,6 @@ from headcount.study.tables import Table
 
 REPORT = "report.html"
 CLAIMS = "claims.json"
-
-Report = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def write_report(
     out: Path | None = None,
     source: Path | None = None,
     sentences: int = SENTENCES,
-    report: Report = lambda stage, done, total: None,
+    progress: Progress = silent,
 ) -> Written:
     """Write figures, tables, `claims.json` and the page of a study, or of one run.
 
@@ -54,34 +53,34 @@ def write_report(
     results = load_results(folder)
     lines = explorer_lines(results, source, sentences)
     if lines:
-        write_explorer(results, lines, report)
+        write_explorer(results, lines, progress)
     verdicts = claims.check(results)
     write_json(results.out / CLAIMS, [verdict.to_json() for verdict in verdicts])
     tables = [*all_tables(results), claims_table(verdicts)]
     for table in tables:
         table.save(results.out / "tables")
-    figures = _draw(results, report)
-    report("Writing the page", 0, 1)
+    figures = _draw(results, progress)
+    progress("Writing the page", 0, 1)
     attention = read_explorer(results)
     text = render_page(results, verdicts, tables, figures, attention)
     page = out or results.out / REPORT
     write_text(page, text)
-    report("Writing the page", 1, 1)
+    progress("Writing the page", 1, 1)
     shown = max((len(found.sentences) for found in attention), default=0)
     return Written(page, len(text.encode()), figures, tables, verdicts, shown)
 
 
-def _draw(results: StudyResults, report: Report) -> list[Drawing]:
+def _draw(results: StudyResults, progress: Progress) -> list[Drawing]:
     folder = results.out / "figures"
     found = []
     for number, draw in enumerate(FIGURES):
-        report("Drawing figures", number, len(FIGURES))
+        progress("Drawing figures", number, len(FIGURES))
         drawing = draw(results)
         if drawing is not None:
             drawing.save(folder)
             found.append(drawing)
     write_animation(results, folder)
-    report("Drawing figures", len(FIGURES), len(FIGURES))
+    progress("Drawing figures", len(FIGURES), len(FIGURES))
     return found
 
 
