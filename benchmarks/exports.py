@@ -25,10 +25,10 @@ from typing import Any
 
 import torch
 
+from headcount.bench.engines import engine_tokens
 from headcount.files import read_lines, write_json
 from headcount.heads import SITES
 from headcount.interop.ctranslate2_check import open_translator
-from headcount.interop.engine_bench import engine_tokens
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search

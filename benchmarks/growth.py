@@ -26,10 +26,10 @@ from live_memory import LiveMemory
 from measuring import RESULTS, exponent, machine
 from torch import Tensor
 
+from headcount.allocator import keep_freed_memory
 from headcount.config import ModelConfig
 from headcount.data.batches import Batch
 from headcount.files import write_json
-from headcount.memory import keep_freed_memory
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 from headcount.ranking.options import LrpOptions

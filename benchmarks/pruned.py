@@ -4,7 +4,7 @@
 
 An untrained model of small-cpu's shape (speed depends on shapes only) and copies of it with fewer
 heads, physically removed, encode and translate sentences of the built-in corpus in turns
-(`headcount.pruning.bench`). The ceiling is `1 / (1 - share of multiply-adds removed)`. Seconds are
+(`headcount.bench.runs`). The ceiling is `1 / (1 - share of multiply-adds removed)`. Seconds are
 those of the processor. Results go to benchmarks/results/pruned.json.
 """
 
@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from measuring import HERE, RESULTS, machine
 
+from headcount.bench.runs import Bench, bench
 from headcount.config import load_recipe
 from headcount.data.builtin import generate
 from headcount.data.tokenizer import Tokenizer
@@ -27,7 +28,6 @@ from headcount.files import write_json
 from headcount.heads import Head
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
-from headcount.pruning.bench import Bench, bench
 from headcount.run import Run
 
 # Heads that stay in each layer of (enc, dec, cross), of 8.

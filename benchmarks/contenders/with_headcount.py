@@ -21,9 +21,9 @@ import torch
 from safetensors.torch import load_file
 from serving import Task, serve
 
+from headcount.allocator import keep_freed_memory
 from headcount.config import load_recipe
 from headcount.data.batches import updates
-from headcount.memory import keep_freed_memory
 from headcount.model.decoding import Search, beam_search
 from headcount.model.transformer import Transformer
 from headcount.run import Run, load_run

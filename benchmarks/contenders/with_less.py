@@ -22,10 +22,10 @@ from serving import serve
 from torch import Tensor
 from torch.nn import functional as F
 
+from headcount.allocator import keep_freed_memory
 from headcount.data.batches import TARGET_ROOM, Batch, Update, _cut
 from headcount.data.batches import updates as sorted_updates
 from headcount.data.shards import Shards
-from headcount.memory import keep_freed_memory
 from headcount.model import embedding, layers
 from headcount.model.attention import Attention
 from headcount.model.transformer import Transformer

@@ -10,7 +10,6 @@ __version__ = "0.1.0"
 _VERBS = {
     "export": "headcount.interop.export",
     "import_run": "headcount.interop.marian_import",
-    "bench": "headcount.pruning.bench",
     "prune": "headcount.pruning.prune",
     "prune_sweep": "headcount.pruning.sweep",
     "rank": "headcount.ranking.rank",
@@ -21,7 +20,7 @@ _VERBS = {
     "translate": "headcount.translation",
 }
 # Verbs that have the name of their stage: the package itself can be called.
-_STAGES = ("roles",)
+_STAGES = ("bench", "roles")
 
 
 def __getattr__(name: str) -> Any:

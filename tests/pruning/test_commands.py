@@ -38,7 +38,7 @@ def test_prune_and_bench(
     say: Say, baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Starting processes takes long; `test_peak_memory` does it.
-    monkeypatch.setattr("headcount.pruning.bench.peak_memory", lambda *_: (9, 5))
+    monkeypatch.setattr("headcount.bench.runs.peak_memory", lambda *_: (9, 5))
     out = tmp_path / "out"
     arguments = ("prune", baseline, "--train", corpus, "--out", out, "--updates", 3)
     record = json.loads(say(*arguments, "--keep", 2, "--sites", "enc,dec", "--json", "--quiet"))

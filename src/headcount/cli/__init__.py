@@ -13,8 +13,8 @@ from importlib import import_module
 import typer
 
 from headcount import __version__
+from headcount.allocator import keep_freed_memory
 from headcount.errors import UserError
-from headcount.memory import keep_freed_memory
 
 app = typer.Typer(
     name="headcount",

@@ -10,8 +10,8 @@ import typer
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, results
 
 if TYPE_CHECKING:
-    from headcount.interop.engine_bench import EngineBench
-    from headcount.pruning.bench import Bench
+    from headcount.bench.engines import EngineBench
+    from headcount.bench.runs import Bench
 
 
 def bench(
@@ -35,8 +35,8 @@ def bench(
     """Speed, memory and size of runs, side by side in one process, with the arithmetic ceiling."""
     import torch
 
-    from headcount.pruning.bench import bench as bench_runs
-    from headcount.pruning.bench import bench_lines
+    from headcount.bench.runs import bench as bench_runs
+    from headcount.bench.runs import bench_lines
     from headcount.training.distribution import default_device
 
     if threads:
@@ -57,7 +57,7 @@ def bench(
     )
     engine: list[EngineBench] = []
     if ctranslate2:
-        from headcount.interop.engine_bench import bench_ctranslate2
+        from headcount.bench.engines import bench_ctranslate2
 
         engine = bench_ctranslate2(
             runs, lines, rounds=rounds, beam=beam, singles=singles, progress=StageReporter(quiet)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from headcount.bench.arithmetic import count_parameters
 from headcount.data.batches import collate
 from headcount.heads import Head
 from headcount.model.gating import gated, masked
@@ -18,7 +19,7 @@ from headcount.pruning.choice import SELECTIONS, head_scores, make_selection
 from headcount.pruning.data import data_config
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.objective import GatedObjective
-from headcount.pruning.record import Record, count_parameters, read_record, write_record
+from headcount.pruning.record import Record, read_record, write_record
 from headcount.pruning.settings import PruneSettings
 from headcount.pruning.trainable import train_parts
 from headcount.run import Run, load_run
@@ -173,7 +174,7 @@ class Pruning:
             kept=[str(head) for head in selection.kept()],
             closed=[str(head) for head in selection.closed()],
             heads=smaller.heads.to_json(),
-            parameters=count_parameters(self.target),
+            parameters=count_parameters(smaller),
             largest_logit_difference=difference,
             progress=vars(progress),
         )

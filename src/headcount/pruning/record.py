@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.arithmetic import count_parameters
 from headcount.data.corpora import load_corpus
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
@@ -34,7 +35,7 @@ def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
             "run": str(baseline.folder),
             "weights": sha256_of(require_file(baseline.folder / WEIGHTS)),
             "heads": baseline.model.heads.to_json(),
-            "parameters": count_parameters(baseline),
+            "parameters": count_parameters(baseline.model),
         },
     }
 
@@ -69,11 +70,6 @@ def read_record(folder: Path) -> Record:
 def is_finished(folder: Path) -> bool:
     """Whether a folder holds a pruning that has ended."""
     return (folder / PRUNING).is_file() and bool(read_record(folder).get("finished"))
-
-
-def count_parameters(run: Run) -> int:
-    """Weights of the model, tied ones once."""
-    return sum(parameter.numel() for parameter in run.model.parameters())
 
 
 def same_record(out: Path, now: Record) -> Record:

@@ -21,19 +21,19 @@ from typing import Any
 
 import torch
 
+from headcount.bench.arithmetic import count_parameters
+from headcount.bench.timing import interleaved
 from headcount.data.corpora import load_corpus
 from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
 from headcount.progress import Progress, silent
-from headcount.pruning.bench import interleaved
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import (
     PRUNING,
     Record,
-    count_parameters,
     is_finished,
     new_record,
     read_record,
@@ -231,7 +231,7 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
         "updates": 0,
         "heads": source.model.heads.to_json(),
         "dev_loss": before[0] if before else None,
-        "parameters": count_parameters(source),
+        "parameters": count_parameters(source.model),
         **{name: value for name, value in scored.items() if name != "weights"},
     }
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from headcount.bench.runs import bench
 from headcount.data.sampling import spread
 from headcount.files import read_lines, write_json
-from headcount.pruning.bench import bench
 
 LINES = 128
 

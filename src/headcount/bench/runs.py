@@ -1,12 +1,7 @@
-"""`headcount bench`: runs side by side, in one process: speed, memory, size, and what was possible.
-
-Runs take turns in every round, in another order each time, so that whatever else the machine does
-hits all of them alike. The first round warms up and is not counted.
-"""
+"""`headcount bench`: runs side by side in one process: speed, memory, size, and the ceiling."""
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -15,43 +10,23 @@ from typing import Any
 
 import torch
 
+from headcount.bench.arithmetic import count_parameters, encoder_products, translation_products
+from headcount.bench.memory import peak_memory
+from headcount.bench.timing import LARGE, Timing, interleaved
 from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES
 from headcount.model.decoding import GREEDY, Search
 from headcount.progress import Progress, silent
-from headcount.pruning.arithmetic import encoder_products, translation_products
-from headcount.pruning.memory import peak_memory
-from headcount.pruning.record import count_parameters
 from headcount.run import WEIGHTS, Run, load_config, load_run
 from headcount.training.preparation import find_corpus
 from headcount.translation import translate_tokens
 
-LARGE = 64
-"""Sentences of a large batch."""
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Seconds a sentence over the rounds: the median, and the quartiles around it."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, seconds: Sequence[float]) -> Timing:
-        """From the seconds of each round."""
-        if len(seconds) == 1:
-            return cls(seconds[0], seconds[0], seconds[0])
-        low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
-        return cls(median, low, high)
-
 
 @dataclass(frozen=True)
 class Bench:
-    """What was found about one run.
+    """What was measured of one run.
 
     `encode_removed` and `translate_removed` are the shares of the first run's multiply-adds that
     this one does not need for the same sentences (greedy, the first run's translations): it can
@@ -102,17 +77,17 @@ def bench(
     lengths = [len(sentence) + 1 for sentence in tokens]
     full_encoder = encoder_products(first.model, lengths)
     full = translation_products(first.model, lengths, targets)
-    found = []
+    measured = []
     for number, run in enumerate(runs):
         peaks = (0, 0)
         if memory:
             progress("Memory", number, len(runs))
             peaks = peak_memory(run.folder, lines, beam)
-        found.append(
+        measured.append(
             Bench(
                 str(run.folder),
                 {site: run.model.heads.count(site) for site in SITES},
-                count_parameters(run),
+                count_parameters(run.model),
                 (run.folder / WEIGHTS).stat().st_size,
                 *peaks,
                 timings[number],
@@ -120,7 +95,7 @@ def bench(
                 1 - translation_products(run.model, lengths, targets) / full,
             )
         )
-    return found
+    return measured
 
 
 def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:
@@ -145,27 +120,6 @@ def _own_sentences(run: Path) -> Path:
     if not held_out:
         raise UserError(f"{corpus.folder} has no test or dev set.", "Give sentences with --src.")
     return corpus.path(held_out[0], "source")
-
-
-def interleaved(
-    tasks: Sequence[dict[str, Callable[[], int]]],
-    rounds: int,
-    progress: Progress = silent,
-    clock: Callable[[], float] = time.perf_counter,
-) -> list[dict[str, Timing]]:
-    """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
-    seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
-    for number in range(rounds + 1):
-        for name in tasks[0]:
-            for turn in range(len(tasks)):
-                contestant = (turn + number) % len(tasks)
-                began = clock()
-                sentences = tasks[contestant][name]()
-                took = clock() - began
-                if number:  # the first round warms up
-                    seconds[contestant][name].append(took / sentences)
-        progress("Timing", number + 1, rounds + 1)
-    return [{name: Timing.of(each[name]) for name in each} for each in seconds]
 
 
 def _tasks(

@@ -1,4 +1,4 @@
-"""Keeping freed memory for the next step instead of giving it back to the system.
+"""The C allocator: freed memory is kept for the next step instead of going back to the system.
 
 glibc maps each large tensor anew from the kernel, which clears every page of it, and unmaps it
 when it is freed. A training step on a CPU does that hundreds of times; it was 40 % of the time of

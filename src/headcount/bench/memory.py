@@ -1,4 +1,4 @@
-"""How much memory a process has needed at most."""
+"""The most memory that a process has needed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from headcount.translation import translate_lines
 
 
 def peak_memory(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:
-    """Bytes that a fresh process holds at most while it translates: in all, and more than idle.
+    """Peak bytes of a fresh process that translates: in all, and above what it held when idle.
 
-    A process of its own, for memory that one model gave back would serve the next.
+    Each run gets a process of its own: memory that one model gave back would serve the next.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_translate_and_look, folder, list(lines), beam).result()

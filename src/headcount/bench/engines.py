@@ -1,6 +1,6 @@
-"""How fast runs are in CTranslate2, side by side: exported, loaded and timed as they would be used.
+"""How fast runs are in CTranslate2: exported, loaded and timed side by side, as users run them.
 
-Sentences are cut into tokens before the clock starts, as in `headcount.pruning.bench`.
+Sentences are cut into tokens before the clock starts, as in `headcount.bench.runs`.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from headcount.bench.timing import LARGE, Timing, interleaved
 from headcount.interop.ctranslate2_check import open_translator
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
-from headcount.pruning.bench import LARGE, Timing, interleaved
 from headcount.run import Run, load_run
 
 Task = Callable[[], int]
@@ -24,7 +24,7 @@ Task = Callable[[], int]
 
 @dataclass(frozen=True)
 class EngineBench:
-    """What was found about one run at one precision."""
+    """What was measured of one run at one precision."""
 
     run: str
     precision: str

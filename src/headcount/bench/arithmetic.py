@@ -14,6 +14,11 @@ from headcount.model.attention import Attention
 from headcount.model.transformer import Transformer
 
 
+def count_parameters(model: Transformer) -> int:
+    """How many weights a model has; tied ones count once."""
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
 def encoder_products(model: Transformer, source_lengths: Sequence[int]) -> int:
     """Multiply-adds to encode sentences of so many tokens, EOS included."""
     config = model.config

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
+from headcount.bench.arithmetic import encoder_products, translation_products
 from headcount.heads import Head
 from headcount.model.recording import record
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
-from headcount.pruning.arithmetic import encoder_products, translation_products
 
 Maker = Callable[..., Transformer]
 GONE = [Head("enc", 0, 1), *(Head("enc", 1, i) for i in range(3)), Head("dec", 0, 0)]

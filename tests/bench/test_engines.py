@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from headcount.bench.engines import bench_ctranslate2, engine_tokens
 from headcount.cli import app
-from headcount.interop.engine_bench import bench_ctranslate2, engine_tokens
 from headcount.run import Run
 
 pytest.importorskip("ctranslate2", reason="needs headcount[ctranslate2]")
@@ -49,7 +49,7 @@ def test_tokens_are_the_engines(make_run: Callable[..., Run], english: list[str]
 def test_the_verb(
     folders: tuple[Path, Path], english: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headcount.pruning.bench.peak_memory", lambda *_: (9, 5))
+    monkeypatch.setattr("headcount.bench.runs.peak_memory", lambda *_: (9, 5))
     (tmp_path / "src").write_text("\n".join(english[:3]))
     options = ["--src", f"{tmp_path}/src", "--rounds", "1", "--singles", "1", "--ctranslate2"]
     arguments = ["bench", *map(str, folders), *options]
