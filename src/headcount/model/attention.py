@@ -89,21 +89,21 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
 
-        The fused kernel runs when nobody is looking; under a recording that asks for weights the
-        same quantity is computed in the open.
+        The fused kernel runs unless weights are recorded or edited; then the same quantity is
+        computed in the open.
         """
         dropout = self.dropout if self.training else 0.0
+        site, layer, at = self.site, self.layer, self.tape.at
+        queries = at(site, layer, "queries", queries)
+        keys, values = at(site, layer, "keys", keys), at(site, layer, "values", values)
         if self.tape.wants(self.site, "weights"):
-            weights = self.weights(queries, keys, mask, causal)
+            weights = at(site, layer, "weights", self.weights(queries, keys, mask, causal))
             outputs = F.dropout(weights, dropout) @ values
-            self.tape.keep(self.site, self.layer, weights=weights)
         else:
             outputs = F.scaled_dot_product_attention(
                 queries, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout
             )
-        self.tape.keep(
-            self.site, self.layer, queries=queries, keys=keys, values=values, outputs=outputs
-        )
+        outputs = at(site, layer, "outputs", outputs)
         if self.gate is not None:
             outputs = outputs * self.gate.to(outputs.dtype)[..., None, None]
         batch, _, length, _ = outputs.shape

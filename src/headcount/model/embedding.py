@@ -58,8 +58,7 @@ class Embedding(nn.Module):
         x: Tensor = self.table(tokens) * self.scale + self._positions(0, tokens.shape[1])
         if self.training and self.dropout:
             x = dropout(x, self.dropout)
-        self.tape.keep(self.part, 0, result=x)
-        return x
+        return self.tape.at(self.part, 0, "result", x)
 
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Embed tokens `[rows]` that all stand at one position: `[rows, width]`."""

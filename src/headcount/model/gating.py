@@ -55,5 +55,11 @@ def mask_gates(model: Transformer, closed: Iterable[Head]) -> dict[tuple[str, in
 
 
 def masked(model: Transformer, closed: Iterable[Head]) -> AbstractContextManager[None]:
-    """Switch heads off inside the context."""
-    return gated(model, mask_gates(model, closed))
+    """Switch heads off inside the context; gates that are on already stay on the other heads."""
+    attentions = model.attentions()
+    gates = mask_gates(model, closed)
+    for place, gate in gates.items():
+        before = attentions[place].gate
+        if before is not None:
+            gates[place] = gate.to(before) * before
+    return gated(model, gates)

@@ -33,22 +33,14 @@ class Block(nn.Module):
 
     def around(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply `function` inside the residual block: `[batch, length, width]` to the same."""
-        inside = self.norm(x) if self.pre_norm else x
+        part, layer, at = self.part, self.layer, self.tape.at
+        x = at(part, layer, "residual", x)
+        inside = at(part, layer, "input", self.norm(x) if self.pre_norm else x)
         output = function(inside)
         if self.training and self.dropout:
             output = dropout(output, self.dropout)
-        total = x + output
-        result = total if self.pre_norm else self.norm(total)
-        self.tape.keep(
-            self.part,
-            self.layer,
-            residual=x,
-            input=inside,
-            output=output,
-            sum=total,
-            result=result,
-        )
-        return result
+        total = at(part, layer, "sum", x + at(part, layer, "output", output))
+        return at(part, layer, "result", total if self.pre_norm else self.norm(total))
 
 
 class AttentionBlock(Block):
@@ -77,7 +69,7 @@ class AttentionBlock(Block):
     ) -> Tensor:
         """`[batch, length, width]` to the same; arguments as in `Attention.forward`."""
         if memory is not None:
-            self.tape.keep(self.part, self.layer, memory=memory)
+            memory = self.tape.at(self.part, self.layer, "memory", memory)
         return self.around(x, lambda inside: self.attention(inside, memory, mask, causal))
 
 
@@ -100,12 +92,13 @@ class FeedForwardBlock(Block):
         return self.around(x, self._network)
 
     def _network(self, inside: Tensor) -> Tensor:
-        hidden_in = self.expand(inside)  # [batch, length, ff]
+        at = self.tape.at
+        hidden_in = at(self.part, self.layer, "hidden_in", self.expand(inside))
         hidden = self.activation(hidden_in)
         if self.training and self.activation_dropout:
             hidden = dropout(hidden, self.activation_dropout)
-        self.tape.keep(self.part, self.layer, hidden_in=hidden_in, hidden=hidden)
-        output: Tensor = self.contract(hidden)
+        # [batch, length, ff]
+        output: Tensor = self.contract(at(self.part, self.layer, "hidden", hidden))
         return output
 
 

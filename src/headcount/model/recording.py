@@ -1,8 +1,8 @@
-"""Named places in the model, and a context that records what passes through them.
+"""Named places in the model: recorded from and written to, by contexts that always clean up.
 
-A place is `(part, layer, kind)`. Parts are the three attention sites (`enc`, `dec`, `cross`), the
-feed-forward blocks (`enc_ff`, `dec_ff`), the embeddings (`enc_in`, `dec_in`) and the ends of both
-stacks (`enc_out`, `dec_out`, layer 0). Kinds, with their shapes:
+A place is `(part, layer, kind)`, written `enc.2.weights`. Parts are the three attention sites
+(`enc`, `dec`, `cross`), the feed-forward blocks (`enc_ff`, `dec_ff`), the embeddings (`enc_in`,
+`dec_in`) and the ends of both stacks (`enc_out`, `dec_out`, layer 0). Kinds, with their shapes:
 
     residual   [batch, length, width]           what enters a block
     input      [batch, length, width]           what the block's function sees (normed in pre-norm)
@@ -18,50 +18,142 @@ stacks (`enc_out`, `dec_out`, layer 0). Kinds, with their shapes:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+from headcount.errors import UserError
 
 if TYPE_CHECKING:
     from headcount.model.transformer import Transformer
 
 Place = tuple[str, int, str]
+Edit = Callable[[Tensor], Tensor | None]
+"""Takes the tensor at a place and returns what is to stand there; None leaves it as it is."""
+
+BLOCK = ("residual", "input", "output", "sum", "result")
+ATTENTION = ("queries", "keys", "values", "weights", "outputs")
+HIDDEN = ("hidden_in", "hidden")
 
 
 class Recording(dict[Place, Tensor]):
-    """What a forward pass left at the places that were asked for."""
+    """What a forward pass left at the places that were asked for.
 
-    def __init__(self, kinds: Iterable[str], parts: Iterable[str] | None = None) -> None:
+    A place can also be asked for by its name: `recording["enc.2.weights"]`.
+    """
+
+    def __init__(
+        self,
+        kinds: Iterable[str],
+        parts: Iterable[str] | None = None,
+        places: Iterable[Place] | None = None,
+    ) -> None:
+        """Without `parts`, all of them; with `places`, only these."""
         super().__init__()
         self.kinds = frozenset(kinds)
         self.parts = None if parts is None else frozenset(parts)
+        self.places = None if places is None else frozenset(places)
 
     def wants(self, part: str, kind: str) -> bool:
-        """Whether this place is to be kept."""
+        """Whether this kind is to be kept in any layer of a part."""
         return kind in self.kinds and (self.parts is None or part in self.parts)
+
+    def keep(self, place: Place, tensor: Tensor) -> None:
+        """Keep a tensor, where somebody wants it."""
+        if self.wants(place[0], place[2]) and (self.places is None or place in self.places):
+            self[place] = tensor
+
+    def __missing__(self, name: object) -> Tensor:
+        if isinstance(name, str):
+            part, layer, kind = (*name.split("."), "", "")[:3]
+            place = (part, int(layer) if layer.isdigit() else -1, kind)
+            if place in self:
+                return self[place]
+        raise KeyError(name)
 
 
 class Tape:
-    """Shared by all blocks of one model: the recording under way, if there is one."""
+    """Shared by all blocks of one model: the recording under way, and what is to be written."""
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
+        self.edits: dict[Place, tuple[Edit, ...]] = {}
 
     def wants(self, part: str, *kinds: str) -> bool:
-        """Whether any of these kinds is recorded here now."""
+        """Whether any of these kinds is recorded or edited here now."""
         recording = self.recording
-        return recording is not None and any(recording.wants(part, kind) for kind in kinds)
+        if recording is not None and any(recording.wants(part, kind) for kind in kinds):
+            return True
+        return any(place[0] == part and place[2] in kinds for place in self.edits)
 
-    def keep(self, part: str, layer: int, **tensors: Tensor) -> None:
-        """Record tensors by kind, where somebody wants them."""
-        recording = self.recording
-        if recording is None:
-            return
-        for kind, tensor in tensors.items():
-            if recording.wants(part, kind):
-                recording[part, layer, kind] = tensor
+    def edits_any(self, parts: Iterable[str]) -> bool:
+        """Whether something is written at one of these parts."""
+        return not {place[0] for place in self.edits}.isdisjoint(parts)
+
+    def at(self, part: str, layer: int, kind: str, tensor: Tensor) -> Tensor:
+        """A tensor passes a place: what the model goes on with, edited and recorded."""
+        if self.edits:
+            for edit in self.edits.get((part, layer, kind), ()):
+                tensor = _edited(edit, tensor, f"{part}.{layer}.{kind}")
+        if self.recording is not None:
+            self.recording.keep((part, layer, kind), tensor)
+        return tensor
+
+
+def _edited(edit: Edit, tensor: Tensor, name: str) -> Tensor:
+    result = edit(tensor)
+    if result is None:
+        return tensor
+    if not isinstance(result, Tensor) or result.shape != tensor.shape:
+        shape = list(result.shape) if isinstance(result, Tensor) else type(result).__name__
+        raise UserError(
+            f"The function for {name} returned {shape}, but {list(tensor.shape)} is needed.",
+            "Return a tensor of the shape that came in.",
+        )
+    return result.to(tensor)
+
+
+def place_list(model: Transformer) -> list[Place]:
+    """Every place that a model has."""
+    places: list[Place] = []
+    for (site, layer), attention in model.attentions().items():
+        kinds = (*BLOCK, *(ATTENTION if attention.heads else ()))
+        kinds += ("memory",) if site == "cross" else ()
+        places += [(site, layer, kind) for kind in kinds]
+        if site != "cross":
+            places += [(f"{site}_ff", layer, kind) for kind in (*BLOCK, *HIDDEN)]
+    for stack in dict.fromkeys(site for site, _ in model.attentions() if site != "cross"):
+        ends = ((f"{stack}_in", "result"), (f"{stack}_out", "residual"), (f"{stack}_out", "result"))
+        places += [(part, 0, kind) for part, kind in ends]
+    return places
+
+
+def find_places(model: Transformer, patterns: str | Iterable[str]) -> list[Place]:
+    """The places that match patterns such as `enc.*.weights`; a pattern without any is an error."""
+    places = place_list(model)
+    chosen: list[Place] = []
+    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+        parts = str(pattern).split(".")
+        if len(parts) == 2:  # the embeddings and the ends of the stacks have one layer
+            parts.insert(1, "0")
+        matching = [
+            place
+            for place in places
+            if len(parts) == 3
+            and all(fnmatchcase(str(own), part) for own, part in zip(place, parts, strict=True))
+        ]
+        if not matching:
+            raise UserError(
+                f"The model has no activation '{pattern}'.",
+                "Write part.layer.kind, such as enc.2.weights or dec_ff.*.hidden; parts:"
+                f" {', '.join(dict.fromkeys(place[0] for place in places))}; kinds:"
+                f" {', '.join(dict.fromkeys(place[2] for place in places))}.",
+            )
+        chosen += matching
+    return list(dict.fromkeys(chosen))
 
 
 @contextmanager
@@ -73,10 +165,44 @@ def record(
     A later pass overwrites an earlier one. The model is as before afterwards, also when an
     exception passes through; what was recorded stays with the caller.
     """
+    with _recording(model, Recording(kinds, parts)) as recording:
+        yield recording
+
+
+@contextmanager
+def record_places(model: Transformer, patterns: str | Iterable[str]) -> Iterator[Recording]:
+    """`record` for places by their names; see `find_places`."""
+    places = find_places(model, patterns)
+    wanted = Recording({p[2] for p in places}, {p[0] for p in places}, places)
+    with _recording(model, wanted) as recording:
+        yield recording
+
+
+@contextmanager
+def _recording(model: Transformer, recording: Recording) -> Iterator[Recording]:
     before = model.tape.recording
-    recording = Recording(kinds, parts)
     model.tape.recording = recording
     try:
         yield recording
     finally:
         model.tape.recording = before
+
+
+@contextmanager
+def edit_places(
+    model: Transformer, patterns: str | Iterable[str], function: Edit
+) -> Iterator[None]:
+    """Put every tensor that passes the places through a function inside the context.
+
+    Inner contexts come after outer ones. The model is as before afterwards, also when an exception
+    passes through.
+    """
+    before = model.tape.edits
+    edits = dict(before)
+    for place in find_places(model, patterns):
+        edits[place] = (*before.get(place, ()), function)
+    model.tape.edits = edits
+    try:
+        yield
+    finally:
+        model.tape.edits = before

@@ -15,6 +15,7 @@ from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
 from headcount.model.layers import DecoderLayer, EncoderLayer
 from headcount.model.recording import Tape
+from headcount.model.replay import DECODER, WholePrefix
 from headcount.model.stepping import layer_step
 
 
@@ -77,26 +78,28 @@ class Transformer(nn.Module):
         x = self.source_embedding(source)
         for layer in self.encoder:
             x = layer(x, mask)
-        memory = self.encoder_norm(x)
-        self.tape.keep("enc_out", 0, residual=x, result=memory)
-        return memory, mask
+        x = self.tape.at("enc_out", 0, "residual", x)
+        return self.tape.at("enc_out", 0, "result", self.encoder_norm(x)), mask
 
     def decode(self, target_input: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Target prefix `[batch, target]` to states `[batch, target, width]`, all steps at once."""
         x = self.target_embedding(target_input)
         for layer in self.decoder:
             x = layer(x, memory, mask)
-        states: Tensor = self.decoder_norm(x)
-        self.tape.keep("dec_out", 0, residual=x, result=states)
-        return states
+        x = self.tape.at("dec_out", 0, "residual", x)
+        return self.tape.at("dec_out", 0, "result", self.decoder_norm(x))
 
     def logits(self, states: Tensor) -> Tensor:
         """States `[..., width]` to logits `[..., vocabulary]`."""
         return F.linear(states, self.output_weight, self.output_bias)
 
     @torch.no_grad()
-    def start(self, memory: Tensor, mask: Tensor | None, beam: int = 1) -> DecoderCache:
-        """Begin decoding step by step, without gradients: project the source once a layer."""
+    def start(
+        self, memory: Tensor, mask: Tensor | None, beam: int = 1
+    ) -> DecoderCache | WholePrefix:
+        """Begin decoding step by step, without gradients: project the source once per layer."""
+        if self.tape.edits_any(DECODER):
+            return WholePrefix(memory, mask, beam)
         layers = self.decoder_layers()
         return DecoderCache(
             [layer_step(layer, index) for index, layer in enumerate(layers)],
@@ -108,11 +111,13 @@ class Transformer(nn.Module):
         )
 
     @torch.no_grad()
-    def step(self, tokens: Tensor, cache: DecoderCache) -> Tensor:
+    def step(self, tokens: Tensor, cache: DecoderCache | WholePrefix) -> Tensor:
         """One step: last tokens `[batch, beam]` to states `[batch, beam, width]`.
 
         The tokens of a row are those of several hypotheses for one sentence. The cache grows.
         """
+        if isinstance(cache, WholePrefix):
+            return cache.step(self, tokens)
         x = self.target_embedding.step(tokens.flatten(), cache.steps)  # [batch * beam, width]
         cache.begin_step()
         for layer in cache.layers:
