@@ -89,6 +89,8 @@ class ModelConfig(Section):
     """The same in the decoder; `null`: as many as `ff_width`."""
     head_width: Positive | None = None
     """Neurons of a head's queries, keys and values; `null`: `width / heads`."""
+    decoder_head_width: Positive | None = None
+    """The same for the decoder's heads; `null`: as in the encoder."""
     activation: Literal["relu", "gelu", "swish"] = "relu"
     """Of the feed-forward networks."""
     norm: Literal["pre", "post"] = "pre"
@@ -99,6 +101,8 @@ class ModelConfig(Section):
     """On attention weights."""
     activation_dropout: Share = 0.0
     """Inside the feed-forward networks."""
+    word_dropout: Share = 0.0
+    """Source tokens whose embedding is zero while training: context has to make up for them."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
@@ -126,8 +130,10 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
-        for heads in (self.heads, self.decoder_heads or self.heads):
-            if self.head_width is None and self.width % heads:
+        for site in ("enc", "dec"):
+            heads = self.heads_at(site)
+            own = self.decoder_head_width if site == "dec" else None
+            if (own or self.head_width) is None and self.width % heads:
                 raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
         if self.width % 2:
             raise ValueError(
@@ -141,7 +147,8 @@ class ModelConfig(Section):
 
     def head_width_at(self, site: str) -> int:
         """Neurons in one head of a site."""
-        return self.head_width or self.width // self.heads_at(site)
+        own = self.head_width if site == "enc" else self.decoder_head_width or self.head_width
+        return own or self.width // self.heads_at(site)
 
     def ff_width_at(self, part: str) -> int:
         """Neurons in the feed-forward network of a part: `enc_ff` or `dec_ff`."""

@@ -35,7 +35,8 @@ MODELS: dict[str, dict[str, Any]] = {
         "norm": "post", "output_bias": True, "gone": ["enc.1.0", "dec.0.0", "dec.0.1", "dec.0.2"],
     },
     "odd sizes": {
-        "head_width": 5, "decoder_heads": 2, "decoder_ff_width": 9, "activation": "gelu",
+        "head_width": 5, "decoder_head_width": 7,
+        "decoder_heads": 2, "decoder_ff_width": 9, "activation": "gelu",
         "embedding_scale": False, "tie": "none", "output_bias": True,
         "position_base": 50.0, "position_scale": 2.0,
     },

@@ -54,6 +54,8 @@ def test_what_marian_cannot_be(make_run: Any) -> None:
     for changes, reason in (
         ({"norm": "pre"}, "post-norm"),
         ({"norm": "post", "head_width": 5}, "width of their own"),
+        ({"norm": "post", "decoder_head_width": 5}, "width of their own"),
+        ({"norm": "post", "shortest_wavelength": 3.0}, "positions of its own"),
     ):
         with pytest.raises(UserError, match=reason):
             marian_settings(make_run(**changes))

@@ -28,7 +28,8 @@ MODELS: dict[str, dict[str, Any]] = {
     "no decoder self-attention": {"gone": NO_DEC, "activation": "gelu"},
     "no cross-attention": {"gone": NO_CROSS, "norm": "post"},
     "odd sizes": {
-        "head_width": 5, "decoder_heads": 2, "decoder_ff_width": 9, "embedding_scale": False,
+        "head_width": 5, "decoder_head_width": 7,
+        "decoder_heads": 2, "decoder_ff_width": 9, "embedding_scale": False,
         "tie": "none",
         "position_base": 50.0, "position_scale": 2.0,
     },

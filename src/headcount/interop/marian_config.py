@@ -136,7 +136,7 @@ def marian_settings(run: Run) -> dict[str, Any]:
             f"{run.folder} is a pre-norm model; MarianMT in transformers is always post-norm.",
             "Export it to ctranslate2 or onnx, or train with model.norm=post.",
         )
-    if config.head_width is not None and config.head_width * config.heads != config.width:
+    if any(config.heads_at(s) * config.head_width_at(s) != config.width for s in ("enc", "dec")):
         raise UserError(
             f"{run.folder} has heads of a width of their own, which MarianMT has not.",
             "Export it to ctranslate2 or onnx.",

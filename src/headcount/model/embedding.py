@@ -49,13 +49,18 @@ class Embedding(nn.Module):
         self.table = table
         self.scale = math.sqrt(config.width) if config.embedding_scale else 1.0
         self.dropout = config.dropout
+        self.word_dropout = config.word_dropout if part == "enc_in" else 0.0
         self.tape = tape
         self.config = config
         self.register_buffer("positions", position_table(128, config), persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Embed whole sentences."""
-        x: Tensor = self.table(tokens) * self.scale + self._positions(0, tokens.shape[1])
+        x: Tensor = self.table(tokens) * self.scale
+        if self.training and self.word_dropout:
+            kept = torch.rand(tokens.shape, device=tokens.device) >= self.word_dropout
+            x = x * kept[..., None]
+        x = x + self._positions(0, tokens.shape[1])
         if self.training and self.dropout:
             x = dropout(x, self.dropout)
         return self.tape.at(self.part, 0, "result", x)
