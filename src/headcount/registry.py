@@ -65,9 +65,9 @@ class Registry(Mapping[str, T]):
 
     def find(self, name: str) -> T:
         """The entry of a name that a user typed; an unknown one gets the nearest known name."""
-        if name in self._entries:
-            return self._entries[name]
-        near = difflib.get_close_matches(str(name), self._entries, n=1)
+        if name in self:
+            return self[name]
+        near = difflib.get_close_matches(str(name), self, n=1)
         hint = f"Did you mean '{near[0]}'? " if near else ""
         raise UserError(
             f"There is no {self.kind} '{name}'.", f"{hint}Choose among {', '.join(self)}."
@@ -75,7 +75,7 @@ class Registry(Mapping[str, T]):
 
     def help(self) -> str:
         """All names with their lines of help, for `--help`."""
-        return "; ".join(f"{name}: {entry.help}" for name, entry in self._entries.items())
+        return "; ".join(f"{name}: {entry.help}" for name, entry in self.items())
 
 
 def name_list(given: str | Iterable[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,11 @@ class Scores:
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON values."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Scores:
+        """What `to_json` gave; other keys are left alone."""
+        return cls(Measure(**stored["bleu"]), Measure(**stored["chrf"]), int(stored["lines"]))
 
     def __str__(self) -> str:
         return f"{self.bleu}  {self.chrf}"

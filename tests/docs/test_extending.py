@@ -17,7 +17,7 @@ from headcount.data.conllu import write_conllu
 from headcount.data.tokenizer import Tokenizer
 from headcount.heads import Head
 from headcount.model.transformer import Transformer
-from headcount.pruning.choice import SELECTIONS
+from headcount.pruning.methods import METHODS
 from headcount.ranking.options import LrpOptions
 from headcount.ranking.propagation import Propagation
 from headcount.run import Run, load_run
@@ -32,11 +32,10 @@ SOURCES, STEPS = [2, 3], [3, 2]
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """What the programs add to the package's lists is taken out again."""
-    kept = [*FIGURES], [*CLAIMS], dict(SELECTIONS)
+    kept = [*FIGURES], [*CLAIMS], dict(METHODS._entries)
     yield
     FIGURES[:], CLAIMS[:] = kept[0], kept[1]
-    SELECTIONS.clear()
-    SELECTIONS.update(kept[2])
+    METHODS._entries = kept[2]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What heads can be chosen by: measures, columns of the head table, one's own selections."""
+"""What heads can be chosen by: methods, measures, columns of the head table."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-from torch import Tensor
 
 from headcount.data.corpus import load_corpus
 from headcount.errors import UserError
-from headcount.heads import Head, HeadLayout
-from headcount.pruning.choice import SELECTIONS, check_choice, head_scores
+from headcount.heads import Head
+from headcount.pruning.by_score import measured_scores
+from headcount.pruning.choice import check_choice
+from headcount.pruning.methods import METHODS
 from headcount.pruning.prune import prune
-from headcount.pruning.selection import Selection
-from headcount.pruning.settings import PruneSettings, make_settings
+from headcount.pruning.settings import make_settings
 from headcount.ranking.rank import rank
 from headcount.run import load_run
 from headcount.training.distribution import connect
@@ -63,36 +62,9 @@ def test_what_is_no_column_of_numbers_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
     run = load_run(baseline)
     check_choice(make_settings(keep=1, by="other", sites="dec"), run)
-    for measure in ("lrp", "confidence", "ablation", "gradient", "random", None):
-        check_choice(make_settings(keep=1, by=measure), run)
-
-
-class LastHeads(Selection):
-    """Keeps the last ones from the first update on."""
-
-    def __init__(self, settings: PruneSettings, layout: HeadLayout, device: torch.device) -> None:
-        super().__init__(layout.heads(settings.sites), device)
-        self.keep = settings.keep or 0
-
-    def begin(self, update: int) -> None:
-        """Nothing changes."""
-
-    def gates(self) -> Tensor:
-        return self.is_open().float()
-
-    def is_open(self) -> Tensor:
-        return torch.arange(len(self.heads), device=self.device) >= len(self.heads) - self.keep
-
-
-def test_a_selection_of_ones_own(
-    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(SELECTIONS, "last", LastHeads)
-    run = prune(
-        baseline, corpus, tmp_path / "out", keep=3, by="last", updates=3, finetune=1,
-        bleu_sentences=0,
-    )  # fmt: skip
-    assert run.model.heads.heads(["enc"]) == ENCODER[1:]
+    for method in METHODS.values():
+        check_choice(make_settings(**{method.needs: 1}, by=method.name), run)
+    check_choice(make_settings(keep=1), run)
 
 
 def test_a_measure_of_other_weights_is_taken_again(
@@ -109,7 +81,7 @@ def test_a_measure_of_other_weights_is_taken_again(
     table.save(run.analysis)
     settings = make_settings(keep=2, by="confidence")
     with connect(None) as workers:
-        assert head_scores(run, settings, text, workers) == marked
+        assert measured_scores(run, settings, text, workers) == marked
         run.model.source_embedding.table.weight.data *= 1.5
         run.save()
-        assert max(head_scores(run, settings, text, workers).values()) <= 1
+        assert max(measured_scores(run, settings, text, workers).values()) <= 1

@@ -27,12 +27,12 @@ def test_items() -> None:
     made = sweep_items([0.01, 0.1], [4], ["learned", "lrp"], seeds=2, sites=("enc",))
     assert [item.name for item in made] == [
         *("penalty-0.01-seed1", "penalty-0.01-seed2", "penalty-0.1-seed1", "penalty-0.1-seed2"),
-        *("keep-4-learned-seed1", "keep-4-learned-seed2", "keep-4-lrp-seed1", "keep-4-lrp-seed2"),
+        *("keep-4-exact-seed1", "keep-4-exact-seed2", "keep-4-lrp-seed1", "keep-4-lrp-seed2"),
     ]
-    assert [item.settings.by for item in made[-4:]] == [None, None, "lrp", "lrp"]
+    assert [item.settings.by for item in made[-4:]] == ["exact", "exact", "lrp", "lrp"]
     assert [item.settings.seed for item in made[:2]] == [1, 2]
     twice = sweep_items([0.01, 0.010], [4, 4], ["learned", "learned"])
-    assert [item.name for item in twice] == ["penalty-0.01-seed1", "keep-4-learned-seed1"]
+    assert [item.name for item in twice] == ["penalty-0.01-seed1", "keep-4-exact-seed1"]
     with pytest.raises(UserError, match="nothing to sweep"):
         sweep_items([], [])
     with pytest.raises(UserError, match="--by lrp needs a number of heads"):

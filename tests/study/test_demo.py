@@ -12,7 +12,8 @@ from headcount.errors import UserError
 from headcount.files import write_json, write_text
 from headcount.heads import HeadLayout
 from headcount.study.demo import demo_study, tell
-from headcount.study.results import PRUNED, StudyResults, load_results
+from headcount.study.models import PRUNED
+from headcount.study.results import StudyResults, load_results
 
 
 def results_on(corpus: str, where: Path, **data: object) -> StudyResults:

@@ -121,7 +121,7 @@ def test_quality_and_sites(paper_like):
     bleu = rows(paper_like, "fig7-bleu")
     first = [r for r in bleu if r["setting"] == "EN-RU, OpenSubtitles"]
     assert Counter(r["method"] for r in first) == {
-        "full": 1, "hard_concrete": 4, "lrp": 4, "random": 4,
+        "full": 1, "gates": 4, "lrp": 4, "random": 4,
     }  # fmt: skip
     assert {r["heads"] for r in first if r["method"] == "lrp"} == {"30", "17", "10", "4"}
     sites = rows(paper_like, "fig9-attention-types")

@@ -51,7 +51,7 @@ def test_every_need_comes_before(recipe: Path) -> None:
 def test_all_models_are_made_and_scored(recipe: Path) -> None:
     stages = plan(recipe)
     models = {
-        "full", "enc-penalty-0.01", "enc-keep-2-learned", "enc-keep-2-lrp", "enc-keep-2-random",
+        "full", "enc-penalty-0.01", "enc-keep-2-exact", "enc-keep-2-lrp", "enc-keep-2-random",
         "all-penalty-0.02", "scratch-penalty-0.02",
     }  # fmt: skip
     for model in models:

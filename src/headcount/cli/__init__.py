@@ -14,6 +14,7 @@ import typer
 
 from headcount import __version__
 from headcount.allocator import keep_freed_memory
+from headcount.cli.registry_help import Verb
 from headcount.errors import UserError
 
 app = typer.Typer(
@@ -45,7 +46,7 @@ VERBS = (
 )
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
-    app.command(name=verb.removesuffix("_run").replace("_", "-"))(getattr(module, verb))
+    app.command(name=verb.removesuffix("_run").replace("_", "-"), cls=Verb)(getattr(module, verb))
 
 
 def _show_version(value: bool) -> None:

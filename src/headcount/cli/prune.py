@@ -31,10 +31,12 @@ FINETUNE = typer.Option(
 FROM_SCRATCH = typer.Option(
     False, "--from-scratch", help="Begin with random weights instead of the run's."
 )
-NO_FINETUNE = typer.Option(False, "--no-finetune", help="With --by: mask and remove, no training.")
+NO_FINETUNE = typer.Option(
+    False, "--no-finetune", help="Where heads are ranked: mask and remove, no training."
+)
 LEARNING_RATE = typer.Option(5e-4, "--learning-rate", help="Of the weights.")
 BATCH_TOKENS = typer.Option(
-    None, "--batch-tokens", help="Source tokens an update. Default: as the run was trained."
+    None, "--batch-tokens", help="Source tokens per update. Default: as the run was trained."
 )
 SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
@@ -44,14 +46,14 @@ def prune(
     train: Path = TRAIN,
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     penalty: float | None = typer.Option(
-        None, "--penalty", help="Learn gates and pay this for each open head (Hard Concrete)."
+        None, "--penalty", help="What each open head costs, in nats per target token."
     ),
     keep: int | None = typer.Option(None, "--keep", help="Keep exactly this many heads."),
     by: str | None = typer.Option(
         None,
         "--by",
-        help="With --keep: lrp, confidence, ablation, gradient, random or another column of the"
-        " head table decides. Else it is learned which heads to keep.",
+        help="How heads are chosen. Default: gates with --penalty, exact with --keep. {methods}."
+        " With --keep also any column of numbers in the run's head table.",
     ),
     even: bool = EVEN,
     sites: str = SITES,
@@ -60,7 +62,9 @@ def prune(
     updates: int | None = UPDATES,
     finetune: int | None = FINETUNE,
     no_finetune: bool = NO_FINETUNE,
-    steps: int = typer.Option(4, "--steps", help="With --by: in how many steps heads go."),
+    steps: int = typer.Option(
+        4, "--steps", help="Where heads are ranked: the steps in which they go."
+    ),
     learning_rate: float = LEARNING_RATE,
     gate_learning_rate: float | None = typer.Option(
         None, "--gate-learning-rate", help="Of the gates. Default: 0.05, with --keep 0.1."

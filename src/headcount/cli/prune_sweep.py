@@ -33,8 +33,8 @@ def prune_sweep(
     by: str | None = typer.Option(
         None,
         "--by",
-        help="With --keep, how to choose: learned (the default), lrp, confidence, ablation,"
-        " gradient, random, a column of the head table, or several.",
+        help="With --keep, one or more ways to choose; exact by default. {methods}. Also any column"
+        " of numbers in the run's head table.",
     ),
     seeds: int = typer.Option(
         1, "--seeds", min=1, help="Make each with this many seeds, from --seed on."

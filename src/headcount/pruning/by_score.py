@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headcount.heads import Head
-from headcount.pruning.selection import Selection
+from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
+from headcount.ranking.measuring import MEASURES
+from headcount.ranking.rank import random_scores, rank, saved_ranking, weights_hash
+
+if TYPE_CHECKING:
+    from headcount.data.corpora import Corpus
+    from headcount.pruning.settings import PruneSettings
+    from headcount.run import Run
+    from headcount.training.distribution import Workers
+
+SENTENCES = 300
+"""Dev sentences that scores are measured on."""
 
 
 class ScoredHeads(Selection):
@@ -41,6 +53,20 @@ class ScoredHeads(Selection):
         """Places of the heads to close, the first one first."""
         self._step = 0
 
+    @classmethod
+    def of(cls, request: Request) -> ScoredHeads:
+        """The heads of a pruning by score."""
+        assert request.scores is not None
+        return cls(
+            request.heads,
+            request.device,
+            request.groups,
+            request.budgets,
+            scores=request.scores,
+            updates=request.updates,
+            steps=request.settings.steps,
+        )
+
     def begin(self, update: int) -> None:
         """See which step it is."""
         done = self.steps * (update - 1) // max(1, self.updates)
@@ -60,3 +86,46 @@ class ScoredHeads(Selection):
     def metrics(self) -> dict[str, float | list[float]]:
         """How many are open now."""
         return {"open": int(self.gates().sum())}
+
+
+def seeded_scores(
+    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+) -> dict[Head, float]:
+    """Random scores that follow the seed."""
+    return random_scores(run.model.heads.heads(settings.sites), settings.seed)
+
+
+def measured_scores(
+    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+) -> dict[Head, float]:
+    """A score for each head to choose among: larger means that it matters more.
+
+    Scores that an analysis has left in the run's head table are used, of any column of numbers;
+    measures that are missing there, or that were taken when the run had other weights, are taken on
+    sentences of the corpus's dev set. A head without a score comes last.
+    """
+    heads = run.model.heads.heads(settings.sites)
+    measure, sites = str(settings.by), settings.sites
+    column = numbers_of(run, sites).get(measure, {})
+    if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure, sites)):
+        sides = [corpus.path("dev", side) for side in ("source", "target")]
+        column = rank(
+            run, *sides, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
+        )[measure]
+    last = min(column.values(), default=0.0) - 1
+    return {head: float(column.get(head, last)) for head in heads}
+
+
+def numbers_of(run: Run, sites: Sequence[str]) -> dict[str, dict[Head, float]]:
+    """The columns of the head table that have numbers for heads at these sites."""
+    return {
+        name: {h: v for h, v in column.items() if h.site in sites and isinstance(v, float | int)}
+        for name, column in run.head_table().columns.items()
+    }
+
+
+def _is_old(run: Run, measure: str, sites: Sequence[str]) -> bool:
+    """Whether a measure in the head table belongs to weights that the run no longer has."""
+    origins = saved_ranking(run).get("columns", {}).get(measure, {})
+    hashes = {origins[site]["weights"] for site in sites if site in origins}
+    return bool(hashes) and hashes != {weights_hash(run)}

@@ -1,4 +1,4 @@
-"""Learned gates: one Hard Concrete variable a head, and a price for every open one (Sec. 6.1)."""
+"""Learned gates: one Hard Concrete variable per head, and a price for each open one (Sec. 6.1)."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch import Tensor, nn
 
 from headcount.heads import Head
 from headcount.pruning.hard_concrete import HardConcrete
-from headcount.pruning.selection import Selection
+from headcount.pruning.selection import Request, Selection
 
 DECIDED = 0.5
 """A gate that is neither 0 nor 1 with at least this probability is undecided."""
 
 
 class HardConcreteGates(Selection):
-    """Gates that are drawn once an update and pay `weight * sum of P(g != 0)`.
+    """Gates that are drawn once per update and pay `weight * sum of P(g != 0)`.
 
     All begin at the logit `start`, nearly open, so that training goes on from the baseline. The
     penalty rises to `weight` over the first `warmup` updates: at full price from the start, heads
@@ -43,6 +43,20 @@ class HardConcreteGates(Selection):
         self._changed = 0  # the last update at which a gate changed sides
         self._sides = self.sides()
         self._noise = torch.full((len(self.heads),), 0.5, device=device)
+
+    @classmethod
+    def of(cls, request: Request) -> HardConcreteGates:
+        """The gates of a pruning with a penalty."""
+        settings = request.settings
+        return cls(
+            request.heads,
+            request.device,
+            weight=settings.penalty or 0.0,
+            warmup=settings.warmup or 0,
+            # A model that learns from scratch has use for all of its updates.
+            patience=request.updates if settings.from_scratch else settings.patience,
+            start=settings.start,
+        )
 
     def parameters(self) -> list[nn.Parameter]:
         """The logits of the gates."""
@@ -84,6 +98,21 @@ class HardConcreteGates(Selection):
     def undecided(self) -> list[Head]:
         """Heads whose gate is most often neither 0 nor 1."""
         return [h for h, side in zip(self.heads, self.sides(), strict=True) if side == 0]
+
+    def doubts(self, updates: int, rate: float) -> str | None:
+        """Adam moves a logit by about its learning rate per update, and 0 is where gates close."""
+        if updates <= self.warmup:
+            return (
+                f"the penalty rises for {self.warmup} updates, but heads are chosen after"
+                f" {updates}: lower --warmup, or raise --updates"
+            )
+        start = float(self.logits.detach().max())
+        if rate * updates < start:
+            return (
+                f"gates begin at {start:g} and move by about {rate:g} per update, so that none can"
+                f" close in {updates} updates: raise --updates, or --gate-learning-rate"
+            )
+        return None
 
     def settled(self) -> bool:
         """Whether nothing has happened for long after the warm-up."""

@@ -15,7 +15,7 @@ from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
-from headcount.pruning.choice import SELECTIONS, head_scores, make_selection
+from headcount.pruning.choice import make_selection
 from headcount.pruning.data import data_config
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.objective import GatedObjective
@@ -194,10 +194,11 @@ class Pruning:
 
     def _scores(self, source: Run) -> dict[Head, float] | None:
         """The heads' scores where heads are pruned by score: measured once, then kept."""
-        if self.settings.by is None or self.settings.by in SELECTIONS:
+        measure = self.settings.method.scores
+        if measure is None:
             return None
         if "scores" not in self.record:
-            scores = head_scores(source, self.settings, self.prepared.corpus, self.workers)
+            scores = measure(source, self.settings, self.prepared.corpus, self.workers)
             self._note(scores={str(head): score for head, score in scores.items()})
         return {Head.parse(head): score for head, score in self.record["scores"].items()}
 

@@ -15,6 +15,7 @@ from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, require_file, write_json
+from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
 from headcount.run import WEIGHTS, Run
 
@@ -27,7 +28,7 @@ def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
     """What is known before the first update."""
     return {
         "finished": False,
-        "method": settings.method,
+        "method": settings.method.name,
         "settings": settings.model_dump(mode="json"),
         "train": str(train),
         "train_text": _fingerprints(baseline, train),
@@ -87,6 +88,8 @@ def same_record(out: Path, now: Record) -> Record:
             "Resume with the same --train, or choose another --out.",
         )
     old, new = before["settings"], now["settings"]
+    # Written by an earlier version: `by` was left out, or had another name.
+    old = old | {"by": canonical(old.get("by") or before.get("method") or str(new["by"]))}
     changed = [name for name in new if old.get(name) != new[name]]
     if changed:
         name = changed[0]

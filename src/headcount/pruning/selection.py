@@ -1,15 +1,40 @@
-"""Which heads stay: the interface that learned gates, exact numbers and scores share."""
+"""The interface of all pruning methods: what they are asked for, and which heads they keep."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from headcount.heads import Head
+
+if TYPE_CHECKING:
+    from headcount.pruning.settings import PruneSettings
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a method is asked for.
+
+    settings  the resolved settings of the pruning
+    heads     all heads that the model has at the sites to prune
+    updates   in which heads are chosen
+    groups    places in `heads`, and `budgets`: how many of each group stay; with `keep` only
+    scores    one number per head, larger means that it matters more; for methods that rank heads
+    """
+
+    settings: PruneSettings
+    heads: Sequence[Head]
+    device: torch.device
+    updates: int
+    groups: Sequence[Sequence[int]] = ()
+    budgets: Sequence[int] = ()
+    scores: Mapping[Head, float] | None = None
 
 
 class Selection(ABC):
@@ -55,6 +80,10 @@ class Selection(ABC):
         """Heads for which the choice is a close one."""
         return []
 
+    def doubts(self, updates: int, rate: float) -> str | None:
+        """Why `updates` updates at this learning rate cannot close a head, where that is known."""
+        return None
+
     def metrics(self) -> dict[str, float | list[float]]:
         """More to log with each training line."""
         return {}
@@ -81,10 +110,10 @@ class Selection(ABC):
 
 def by_layer(heads: Sequence[Head], values: Tensor) -> dict[tuple[str, int], Tensor]:
     """Values `[heads]` in the form that `model.gating.gated` takes."""
-    places = [(place, len(list(group))) for place, group in groupby(heads, key=_place)]
-    parts = values.split([size for _, size in places])
-    return {place: part for (place, _), part in zip(places, parts, strict=True)}
+    layers = [(layer, len(list(group))) for layer, group in groupby(heads, key=_layer)]
+    parts = values.split([size for _, size in layers])
+    return {layer: part for (layer, _), part in zip(layers, parts, strict=True)}
 
 
-def _place(head: Head) -> tuple[str, int]:
+def _layer(head: Head) -> tuple[str, int]:
     return head.site, head.layer

@@ -9,6 +9,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
 from headcount.heads import SITE_NAMES, SITES, HeadLayout, parse_sites
+from headcount.pruning.methods import EXACT, GATES, Method, canonical, method_named
+from headcount.registry import name_list
 
 Site = Literal["enc", "dec", "cross"]
 Part = Literal["encoder", "decoder", "gates"]
@@ -19,26 +21,26 @@ DEFAULT_UPDATES = 1500
 
 
 class PruneSettings(Section):
-    """One pruning. Exactly one of `penalty` and `keep` is given; `by` goes with `keep`.
+    """One pruning. Exactly one of `penalty` and `keep` is given.
 
-    penalty             what an open head costs, in nats a target token (Hard Concrete)
-    keep                how many heads stay; which ones is learned, or decided `by` a measure
-    by                  `lrp`, `confidence`, `ablation`, `gradient`, `random`, or another column of
-                        the run's head table
+    penalty             what an open head costs, in nats per target token
+    keep                how many heads stay
+    by                  a method of `pruning.methods.METHODS`, or a column of the run's head table;
+                        by default `gates` with a penalty and `exact` with a number of heads
     even                with `keep`: the same number in each layer of the sites
     sites               where heads are pruned
     train_only          parts of the model whose weights train; `gates`: none
     from_scratch        begin with random weights
     seed                of noise, batches and random scores
-    updates             of training in all, at most; 0 with `by`: none
+    updates             of training in all, at most; 0 where heads are ranked: none
     finetune            the last of them, with heads held fixed
-    steps               with `by`: in how many steps heads are masked
+    steps               where heads are ranked: in how many steps they are masked
     learning_rate       of the weights, while heads are chosen
     gate_learning_rate  of the gates
     start               logit of every gate at the start
     warmup              updates until the penalty has its full weight
     patience            updates without a change after which gates have settled
-    batch_tokens        source tokens an update
+    batch_tokens        source tokens per update
     minutes             of training at most
     dev_sentences       dev pairs for the loss, and `bleu_sentences` for greedy BLEU
     """
@@ -72,32 +74,44 @@ class PruneSettings(Section):
     @field_validator("train_only", mode="before")
     @classmethod
     def _parse_parts(cls, given: Any) -> Any:
-        return tuple(given.replace(" ", "").split(",")) if isinstance(given, str) else given
+        return name_list(given) if isinstance(given, str) else given
+
+    @field_validator("by")
+    @classmethod
+    def _current_name(cls, given: str | None) -> str | None:
+        return None if given is None else canonical(given)
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
         if (self.penalty is None) == (self.keep is None):
             raise ValueError("give either a penalty or a number of heads to keep")
-        if self.by is not None and self.keep is None:
-            raise ValueError("a score needs a number of heads to keep")
+        method = self.method
+        if method.needs == "keep" and self.keep is None:
+            raise ValueError(f"{method.name} needs a number of heads to keep")
+        if method.needs == "penalty" and self.penalty is None:
+            raise ValueError(f"{method.name} needs a penalty")
         if self.even and self.keep is None:
             raise ValueError("even layers need a number of heads to keep")
-        if self.from_scratch and self.by is not None:
+        if self.from_scratch and method.scores:
             raise ValueError("from scratch there are no scores to prune by")
-        if self.updates == 0 and self.by is None:
+        if self.updates == 0 and method.learned:
             raise ValueError("gates are learned: only pruning by a score works without training")
-        if self.by is not None and self.updates != 0 and self.train_only == ("gates",):
+        if method.scores and self.updates != 0 and self.train_only == ("gates",):
             raise ValueError("pruning by a score has no gates to train; use --no-finetune")
         if not self.sites:
             raise ValueError("name at least one site")
         return self
 
     @property
-    def method(self) -> str:
-        """How heads are chosen, in a word."""
-        if self.penalty is not None:
-            return "hard concrete"
-        return "exact number" if self.by is None else self.by
+    def method(self) -> Method:
+        """How heads are chosen."""
+        default = GATES if self.penalty is not None else EXACT
+        return method_named(self.by or default)
+
+    @property
+    def choosing(self) -> int:
+        """The updates in which heads are chosen; `self` must be resolved."""
+        return (self.updates or 0) - (self.finetune or 0)
 
     def resolved(self, baseline: Config) -> PruneSettings:
         """The same settings with every default filled in."""
@@ -117,18 +131,19 @@ class PruneSettings(Section):
             finetune = 0  # there would be nothing left to train
         if updates == 0:
             finetune = 0
-        elif finetune > updates or (finetune == updates and self.by is None):
+        elif finetune > updates or (finetune == updates and self.method.learned):
             raise UserError(
                 f"--finetune {finetune} of {updates} updates leaves none to choose heads in.",
                 "Fine-tune for fewer, or raise --updates.",
             )
         filled = {
+            "by": self.method.name,
             "sites": tuple(site for site in SITES if site in self.sites),
             "train_only": parts,
             "updates": updates,
             "finetune": finetune,
             "warmup": warmup,
-            "gate_learning_rate": self.gate_learning_rate or (0.05 if self.keep is None else 0.1),
+            "gate_learning_rate": self.gate_learning_rate or self.method.gate_learning_rate,
             "batch_tokens": self.batch_tokens or training.batch_tokens,
         }
         return PruneSettings(**(self.model_dump() | filled))

@@ -30,6 +30,7 @@ from headcount.files import read_json, write_json, write_text
 from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
+from headcount.pruning.methods import EXACT, canonical
 from headcount.pruning.prune import prune
 from headcount.pruning.record import (
     PRUNING,
@@ -47,7 +48,6 @@ from headcount.translation import translate_lines
 
 SCORES = "scores.json"
 BASELINE = "baseline.json"
-LEARNED = "learned"
 TIMED_LINES = 100
 TIMED_ROUNDS = 3
 
@@ -82,9 +82,9 @@ def sweep_items(
         f"penalty-{penalty:.15g}": {"penalty": penalty} for penalty in penalties
     }
     even = common.pop("even", False)
-    for measure, keep in product(by or [LEARNED], keeps):
-        score_by = None if measure == LEARNED else measure
-        choices[f"keep-{keep}-{measure}"] = {"keep": keep, "by": score_by, "even": even}
+    for name, keep in product(by or [EXACT], keeps):
+        method = canonical(name)
+        choices[f"keep-{keep}-{method}"] = {"keep": keep, "by": method, "even": even}
     if not choices:
         raise UserError("There is nothing to sweep over.", "Give --penalties or --keep.")
     return [

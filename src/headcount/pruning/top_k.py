@@ -1,4 +1,4 @@
-"""Exactly K heads: learned scores and a relaxed top-k (after Li, Cotterell & Sachan 2021).
+"""The method `exact`: learned scores, a relaxed top-k (after Li, Cotterell & Sachan 2021).
 
 Their differentiable subset pruning gives every head a learned score, adds Gumbel noise, relaxes
 "the K best" to gates that sum to K, and lowers a temperature until the gates are binary. Kept here
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.heads import Head
-from headcount.pruning.selection import Selection
+from headcount.pruning.selection import Request, Selection
 
 _BISECTIONS = 60
 
@@ -96,6 +96,17 @@ class TopKGates(Selection):
         self.scores = nn.Parameter(torch.zeros(len(self.heads), device=device))
         self._noise = torch.zeros(len(self.heads), device=device)
         self._done = 0.0
+
+    @classmethod
+    def of(cls, request: Request) -> TopKGates:
+        """The gates of a pruning to an exact number."""
+        return cls(
+            request.heads,
+            request.device,
+            request.groups,
+            request.budgets,
+            updates=request.updates,
+        )
 
     def parameters(self) -> list[nn.Parameter]:
         """The scores."""

@@ -8,10 +8,11 @@ from pathlib import Path
 from headcount.bench.runs import bench
 from headcount.data.sampling import spread
 from headcount.files import read_lines, write_json
+from headcount.training.distribution import default_device
 
 LINES = 128
 
 if __name__ == "__main__":
     lines = spread(list(read_lines(Path(sys.argv[2]))), LINES)
-    found = bench([Path(run) for run in sys.argv[3:]], lines)
-    write_json(Path(sys.argv[1]), [row.to_json() for row in found])
+    rows = bench([Path(run) for run in sys.argv[3:]], lines, device=default_device())
+    write_json(Path(sys.argv[1]), [row.to_json() for row in rows])

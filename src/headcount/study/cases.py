@@ -7,21 +7,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headcount.heads import SITES, Head
-from headcount.study.results import FULL, PRUNED, SCRATCH, StudyModel, StudyResults
+from headcount.pruning.methods import method_named
+from headcount.study.models import FULL, PRUNED, SCRATCH
+from headcount.study.results import StudyModel, StudyResults
 from headcount.study.role_results import FUNCTIONS, Function
-
-LEARNED = ("hard_concrete", "top_k")
-"""Methods in which training decides which heads stay; all others follow a score."""
-
-METHOD_NAMES = {
-    "hard_concrete": "learned gates",
-    "top_k": "learned, exact number",
-    "lrp": "by relevance",
-    "confidence": "by confidence",
-    "ablation": "by ablation",
-    "gradient": "by gradient",
-    "random": "random",
-}
 
 
 @dataclass(frozen=True)
@@ -42,12 +31,12 @@ class Case:
     @cached_property
     def encoder_learned(self) -> list[StudyModel]:
         """Encoder prunings in which training decided, those with most heads first (Sec. 6.2)."""
-        return [model for model in self.pruned_at(("enc",)) if model.method in LEARNED]
+        return [model for model in self.pruned_at(("enc",)) if is_learned(model)]
 
     @cached_property
     def all_sites_learned(self) -> list[StudyModel]:
         """Prunings of all attention in which training decided (Sec. 6.3)."""
-        return [model for model in self.pruned_at(SITES) if model.method in LEARNED]
+        return [model for model in self.pruned_at(SITES) if is_learned(model)]
 
     @cached_property
     def encoder_heads(self) -> int:
@@ -86,6 +75,11 @@ def first_seeds(cases: Iterable[Case]) -> list[Case]:
 def retained(model: StudyModel, sites: Sequence[str] = SITES) -> int:
     """How many heads a model has at these sites."""
     return sum(model.heads.count(site) for site in sites)
+
+
+def is_learned(model: StudyModel) -> bool:
+    """Whether training decided which heads a pruned model keeps."""
+    return model.method is not None and method_named(model.method).learned
 
 
 def is_specialised(model: StudyModel, head: Head) -> bool:

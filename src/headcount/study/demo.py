@@ -15,10 +15,11 @@ from headcount.data.corpora import look_up_corpus
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.run import load_run
+from headcount.study.models import FULL, PRUNED
 from headcount.study.plan import make_plan
 from headcount.study.publish import write_manifest
 from headcount.study.recipe import StudyConfig, load_study
-from headcount.study.results import FULL, PRUNED, StudyModel, StudyResults, load_results
+from headcount.study.results import StudyModel, StudyResults, load_results
 from headcount.study.runner import Runner
 from headcount.study.stages import Book
 from headcount.translation import translate_lines

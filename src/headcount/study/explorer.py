@@ -24,8 +24,10 @@ from headcount.errors import UserError
 from headcount.files import read_json, write_json
 from headcount.heads import SITES, Head, HeadLayout
 from headcount.progress import Progress, silent
+from headcount.pruning.methods import GATES
 from headcount.run import WEIGHTS, Run, load_run
-from headcount.study.results import EXPLORER, FULL, PRUNED, StudyModel, StudyResults
+from headcount.study.models import FULL, PRUNED
+from headcount.study.results import EXPLORER, StudyModel, StudyResults
 
 FORMAT = 1
 SENTENCES = 100
@@ -201,7 +203,7 @@ def explored_models(results: StudyResults, most: int = MODELS) -> list[StudyMode
     def importance(model: StudyModel) -> int:
         if model.kind == FULL:
             return 0
-        return 1 if model.kind == PRUNED and model.method == "hard_concrete" else 2
+        return 1 if model.kind == PRUNED and model.method == GATES else 2
 
     chosen = sorted(results.models, key=importance)[:most]
     return [model for model in results.models if model in chosen]

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headcount.config import Config, load_recipe
+from headcount.pruning.methods import EXACT, GATES, method_named
+from headcount.ranking.measuring import MEASURES
 from headcount.roles.parses import SPACY_LANGUAGE
-from headcount.study.models import Model, models_of
+from headcount.study.models import FULL, PRUNED, SCRATCH, Model, models_of
 from headcount.study.recipe import PairConfig, StudyConfig
 from headcount.study.stages import Stage
 
 HEADCOUNT = "headcount"
 
-# Rough costs on two CPU cores, in seconds a unit of work, where nothing has been timed yet.
+# Rough costs on two CPU cores, in seconds per unit of work, where nothing has been timed yet.
 SECONDS_AN_UPDATE = 0.35
 SECONDS_A_RANKED_SENTENCE = 0.5
 SECONDS_A_ROLE_SENTENCE = 0.02
@@ -42,9 +44,9 @@ def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator
     needs = tuple(stage.name for stage in data)
     for model in models_of(study, pair):
         run = folder / "runs" / model.id
-        if model.kind == "full":
+        if model.kind == FULL:
             made = _full_stage(pair, config, corpus, run, needs)
-        elif model.kind == "scratch":
+        elif model.kind == SCRATCH:
             made = _scratch_stage(pair, model, config, corpus, folder)
         else:
             made = _prune_stage(study, pair, model, corpus, folder)
@@ -101,7 +103,7 @@ def _scratch_stage(
     run = folder / "runs" / model.id
     heads = folder / "runs" / str(model.baseline)
     command = (*_train_command(pair, corpus, run), "--heads-from", str(heads))
-    command += ("--set", f"training.seed={config.training.seed + model.seed - 1}")
+    command += ("--set", f"training.seed={config.training.seed + (model.seed or 1) - 1}")
     seconds = config.training.updates * SECONDS_AN_UPDATE
     if config.training.minutes is not None:
         seconds = min(seconds, 60 * config.training.minutes)
@@ -124,9 +126,9 @@ def _prune_stage(
         command += ["--penalty", f"{model.penalty:g}"]
     else:
         command += ["--keep", str(model.keep)]
-        command += ["--by", str(model.method)] if model.method != "top_k" else []
+    command += ["--by", str(model.method)] if model.method not in (GATES, EXACT) else []
     needs = [f"{pair.name}/full"]
-    if model.method in ("lrp", "confidence", "ablation", "gradient"):
+    if model.method in MEASURES:
         needs.append(f"{pair.name}/full/rank")
     return Stage(
         f"{pair.name}/{_short(model, pair)}", "prune", tuple(command), (run,), tuple(needs),
@@ -147,7 +149,7 @@ def _analysis_stages(
         ("headcount.study.score_model", str(run), str(corpus), str(scores), limit),
         (scores,), (made.name,), (), (), analysis.score_sentences * SECONDS_A_TRANSLATION,
     )  # fmt: skip
-    if model.method not in (None, "hard_concrete") or model.kind == "scratch":
+    if not _analysed(model):
         return
     sentences = analysis.rank_sentences
     # The paper's choice (App. A.3), and the right one: ranks decide which heads some prunings keep,
@@ -175,11 +177,17 @@ def _analysis_stages(
     )  # fmt: skip
 
 
+def _analysed(model: Model) -> bool:
+    """Whether heads are ranked and named: in full models, and where training set their number."""
+    if model.kind == PRUNED:
+        return method_named(str(model.method)).needs == "penalty"
+    return model.kind == FULL
+
+
 def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage:
     """Time the first pair's full model against its encoder prunings, in one process."""
     pair = study.pairs[0]
-    models = [m for m in models_of(study, pair) if m.method in (None, "hard_concrete")]
-    chosen = [m for m in models if m.kind != "scratch"]
+    chosen = [model for model in models_of(study, pair) if _analysed(model)]
     runs = [str(folder / "runs" / model.id) for model in chosen]
     made = {stage.name for stage in stages}
     needs = [f"{pair.name}/{_short(model, pair)}" for model in chosen]

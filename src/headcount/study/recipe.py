@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from headcount.config import Config, Count, Positive, Section, readable_error
 from headcount.errors import UserError
 from headcount.files import require_file
+from headcount.pruning.methods import EXACT, METHODS, RANDOM, canonical
 from headcount.run import CONFIG, WEIGHTS
 
 Penalty = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
-Chooser = Literal["learned", "lrp", "confidence", "ablation", "gradient", "random"]
+
+
+def _keep_method(given: str) -> str:
+    """The name of a method that keeps a number of heads."""
+    name = canonical(given)
+    known = [method.name for method in METHODS.values() if method.needs == "keep"]
+    if name not in known:
+        raise ValueError(f"no way to choose a number of heads; choose among {', '.join(known)}")
+    return name
+
+
+KeepMethod = Annotated[str, AfterValidator(_keep_method)]
 
 
 class AnalysisConfig(Section):
@@ -40,14 +52,14 @@ class PruningConfig(Section):
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     encoder_keep: tuple[Count, ...] = ()
     """Numbers of encoder heads to keep, each in every way of `keep_by` (Fig. 7)."""
-    keep_by: tuple[Chooser, ...] = ("learned", "lrp", "confidence", "random")
-    """Ways to choose them: learned, or by a measure."""
+    keep_by: tuple[KeepMethod, ...] = (EXACT, "lrp", "confidence", RANDOM)
+    """Ways to choose them: pruning methods that keep a number of heads; `prune --help` has all."""
     all_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates at all three sites (Table 2, Fig. 9, 10)."""
     scratch_penalties: tuple[Penalty, ...] = ()
     """Which of `all_penalties` get a twin trained from scratch (Table 2)."""
     seeds: Positive = 1
-    """Repeat every pruning with so many seeds."""
+    """Repeat every pruning with this many seeds."""
 
     @field_validator("scratch_penalties")
     @classmethod

@@ -5,8 +5,7 @@ The layout is a contract with whatever runs a study:
     study.json               title, created, pairs, models, versions, seeds, times (see `_parse`)
     runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
                              pruning.json where heads were pruned
-    scores/<model id>.json   `headcount.scoring.Scores.to_json()` and dev_loss, parameters,
-                             seconds_per_sentence
+    scores/<model id>.json   `ModelScores.to_json()` (`headcount.study.score_model`)
     bench.json               what `headcount bench --json` gives; optional
     explorer/<model id>.json attention on some sentences (`headcount.study.explorer`); optional
 
@@ -24,21 +23,20 @@ from typing import Any
 from headcount.config import Config
 from headcount.errors import UserError
 from headcount.files import read_json
-from headcount.heads import SITES, Head, HeadLayout, HeadTable
+from headcount.heads import Head, HeadLayout, HeadTable
 from headcount.pruning.record import PRUNING
 from headcount.ranking.rank import RANKING
 from headcount.roles.result import ROLES
 from headcount.run import CONFIG, HEADS, load_config
+from headcount.study.models import FULL, KINDS, Model
 from headcount.study.role_results import RolesFound, read_roles
+from headcount.study.score_model import ModelScores
 from headcount.training.metrics import read_metrics
 
 STUDY = "study.json"
 SCORES = "scores"
 BENCH = "bench.json"
 EXPLORER = "explorer"
-
-FULL, PRUNED, SCRATCH = "full", "pruned", "scratch"
-KINDS = (FULL, PRUNED, SCRATCH)
 
 
 @dataclass(frozen=True)
@@ -54,22 +52,6 @@ class PairInfo:
 
 
 @dataclass(frozen=True)
-class ModelScores:
-    """How good and how large a model is; `bleu_interval` is half the width of the 95 % interval."""
-
-    bleu: float | None = None
-    bleu_interval: float | None = None
-    bleu_p_value: float | None = None
-    bleu_signature: str = ""
-    chrf: float | None = None
-    chrf_interval: float | None = None
-    lines: int | None = None
-    dev_loss: float | None = None
-    parameters: int | None = None
-    seconds_per_sentence: float | None = None
-
-
-@dataclass(frozen=True)
 class GateHistory:
     """Open probabilities of gates while heads were chosen: `probabilities[time][head]`."""
 
@@ -78,30 +60,14 @@ class GateHistory:
     probabilities: tuple[tuple[float, ...], ...]
 
 
-@dataclass(frozen=True)
-class StudyModel:
-    """One model of a study with all that is known of it.
+@dataclass(frozen=True, kw_only=True)
+class StudyModel(Model):
+    """A model of a study with all that its run folder and its scores say of it."""
 
-    kind      `full`: trained with all heads; `pruned`: heads were taken from its `baseline`;
-              `scratch`: trained anew with the heads of its `baseline`, which is a pruned model
-    method    how heads were chosen: `hard_concrete`, `top_k`, or a score's name (`lrp`, `random`)
-    sites     where heads were pruned
-    """
-
-    id: str
-    pair: str
-    domain: str
-    kind: str
     folder: Path
     config: Config
     heads: HeadLayout
     table: HeadTable
-    method: str | None = None
-    sites: tuple[str, ...] = ()
-    penalty: float | None = None
-    keep: int | None = None
-    seed: int | None = None
-    baseline: str | None = None
     roles: RolesFound | None = None
     ranking: Mapping[str, Any] | None = None
     pruning: Mapping[str, Any] | None = None
@@ -241,21 +207,9 @@ def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 
 
 def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:
-    name, run = str(given["id"]), folder / str(given["run"])
-    path = folder / SCORES / f"{name}.json"
+    model = Model.from_json(given)
     return _with_analyses(
-        run,
-        path,
-        id=name,
-        pair=str(given["pair"]),
-        domain=str(given["domain"]),
-        kind=str(given["kind"]),
-        method=given.get("method"),
-        sites=tuple(site for site in SITES if site in (given.get("sites") or ())),
-        penalty=given.get("penalty"),
-        keep=given.get("keep"),
-        seed=given.get("seed"),
-        baseline=given.get("baseline"),
+        folder / str(given["run"]), folder / SCORES / f"{model.id}.json", **vars(model)
     )
 
 
@@ -291,25 +245,8 @@ def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
         ranking=read_json(analysis / RANKING) if (analysis / RANKING).is_file() else None,
         pruning=pruning,
         gates=_gates(run, pruning),
-        scores=_scores(scores) if scores.is_file() else ModelScores(),
+        scores=ModelScores.load(scores) if scores.is_file() else ModelScores(),
         **known,
-    )
-
-
-def _scores(path: Path) -> ModelScores:
-    stored = read_json(path)
-    bleu, chrf = stored.get("bleu") or {}, stored.get("chrf") or {}
-    return ModelScores(
-        bleu=bleu.get("value"),
-        bleu_interval=bleu.get("interval"),
-        bleu_p_value=bleu.get("p_value"),
-        bleu_signature=str(bleu.get("signature") or ""),
-        chrf=chrf.get("value"),
-        chrf_interval=chrf.get("interval"),
-        lines=stored.get("lines"),
-        dev_loss=stored.get("dev_loss"),
-        parameters=stored.get("parameters"),
-        seconds_per_sentence=stored.get("seconds_per_sentence"),
     )
 
 

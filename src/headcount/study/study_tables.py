@@ -8,11 +8,13 @@ from itertools import combinations
 import torch
 
 from headcount.heads import SITES
+from headcount.pruning.methods import method_named
 from headcount.ranking.agreement import comparisons, spearman
 from headcount.roles.relations import PAPER_RELATIONS
-from headcount.study.cases import METHOD_NAMES, Case, cases_of, first_seeds, retained
+from headcount.study.cases import Case, cases_of, first_seeds, retained
 from headcount.study.claims.verdict import Verdict
-from headcount.study.results import FULL, SCRATCH, StudyModel, StudyResults
+from headcount.study.models import FULL, SCRATCH
+from headcount.study.results import StudyModel, StudyResults
 from headcount.study.role_results import RelationLine
 from headcount.study.tables import Cell, Column, Table
 
@@ -145,14 +147,13 @@ def models_table(results: StudyResults) -> Table:
         Column("chrf", "chrF", True),
         Column("dev_loss", "dev loss", True, 3),
         Column("parameters", "parameters", True),
-        Column("ms", "ms a sentence", True, 1),
     ]
     shown = [c for c in columns if any(row.get(c.key) not in (None, "") for row in rows)]
     return Table(
         "models",
         "Models",
         "Every model of the study: heads left, test BLEU with half its 95 % interval, chrF, loss on"
-        " the development set in nats a token, size, and time to translate.",
+        " the development set in nats per token, and size.",
         tuple(shown),
         tuple(rows),
     )
@@ -161,7 +162,6 @@ def models_table(results: StudyResults) -> Table:
 def _model_row(model: StudyModel) -> dict[str, Cell]:
     scores = model.scores
     spread = "" if scores.bleu_interval is None else f" ± {scores.bleu_interval:.2f}"
-    seconds = scores.seconds_per_sentence
     return {
         "id": model.id,
         "how": describe(model),
@@ -170,7 +170,6 @@ def _model_row(model: StudyModel) -> dict[str, Cell]:
         "chrf": scores.chrf,
         "dev_loss": scores.dev_loss,
         "parameters": scores.parameters,
-        "ms": None if seconds is None else 1000 * seconds,
         "total": retained(model),
         "bleu": scores.bleu,
         "bleu_interval": scores.bleu_interval,
@@ -191,7 +190,7 @@ def describe(model: StudyModel) -> str:
         return "full model"
     if model.kind == SCRATCH:
         return f"from scratch, heads of {model.baseline}"
-    how = METHOD_NAMES.get(str(model.method), str(model.method))
+    how = method_named(str(model.method)).label
     amount = ""
     if model.penalty is not None:
         amount = f", penalty {model.penalty:g}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headcount.heads import Head
+from headcount.pruning.methods import GATES
 from headcount.study.cases import Case, functions_of, is_specialised, retained
 from headcount.study.claims.amounts import count, loss_with, mean, nearest
 from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
@@ -24,7 +25,7 @@ def gates_decide(case: Case) -> Finding:
     """Sec. 6.1: gates end almost completely closed or completely open."""
     gates = undecided = 0
     for model in case.pruned:
-        if model.method == "hard_concrete" and model.pruning and "decided" in model.pruning:
+        if model.method == GATES and model.pruning and "decided" in model.pruning:
             gates += len(model.pruning["kept"]) + len(model.pruning["closed"])
             undecided += len(model.pruning["decided"]["undecided"])
     if not gates:

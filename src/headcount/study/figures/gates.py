@@ -6,7 +6,8 @@ import torch
 from matplotlib.axes import Axes
 
 from headcount.pruning.hard_concrete import HardConcrete
-from headcount.study.cases import LEARNED, METHOD_NAMES
+from headcount.pruning.methods import method_named
+from headcount.study.cases import is_learned
 from headcount.study.figures.drawing import (
     FAINT,
     INK,
@@ -57,7 +58,7 @@ def gates_figure(results: StudyResults) -> Drawing:
 
 def watched_model(results: StudyResults) -> StudyModel | None:
     """The model whose gates are shown: encoder pruning to about a fifth of the heads, if any."""
-    models = [m for m in results.models if m.gates is not None and m.method in LEARNED]
+    models = [m for m in results.models if m.gates is not None and is_learned(m)]
     if not models:
         return None
 
@@ -158,7 +159,7 @@ def _over_training(axes: Axes, model: StudyModel) -> list[dict[str, Cell]]:
     for colour, name in ((SERIES[0], "stays"), (FAINT, "pruned")):
         axes.plot([], [], color=colour, label=f"head {name}")
     axes.set_title("(c)", loc="left")
-    axes.set_title(METHOD_NAMES.get(str(model.method), ""), fontsize=7, color=INK)
+    axes.set_title(method_named(str(model.method)).label, fontsize=7, color=INK)
     axes.set_xlabel("update")
     axes.set_ylabel("P(gate open)")
     axes.set_ylim(-0.03, 1.03)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from headcount.pruning.methods import METHODS, method_named
 from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
-from headcount.study.cases import METHOD_NAMES, Case, cases_of, functions_of, retained
+from headcount.study.cases import Case, cases_of, functions_of, retained
 from headcount.study.figures.drawing import (
     COLUMN,
     FAINT,
@@ -67,7 +68,7 @@ def quality_figure(results: StudyResults) -> Drawing | None:
 
 def _methods(cases: Sequence[Case]) -> list[str]:
     found = {str(model.method) for case in cases for model in _scored(case)}
-    return [name for name in METHOD_NAMES if name in found] + sorted(found - set(METHOD_NAMES))
+    return [name for name in METHODS if name in found] + sorted(found - set(METHODS))
 
 
 def _scored(case: Case) -> list[StudyModel]:
@@ -86,14 +87,15 @@ def _quality(axes: Axes, case: Case, methods: Sequence[str], titled: bool) -> No
         models = [model for model in _scored(case) if model.method == method]
         if not models:
             continue
-        colour, marker = series_style(number)
+        _, marker = series_style(number)
+        way = method_named(method)
         # A little apart, so that intervals of the same number of heads do not hide each other.
         apart = 0.006 * total * (number - (len(methods) - 1) / 2)
         x = [retained(model, ENCODER) + apart for model in models]
         y = [model.bleu or 0.0 for model in models]
         spread = [model.scores.bleu_interval or 0.0 for model in models]
         axes.errorbar(
-            x, y, spread, color=colour, marker=marker, label=METHOD_NAMES.get(method, method),
+            x, y, spread, color=way.colour, marker=marker, label=way.label,
             elinewidth=0.6, capsize=1.5, capthick=0.6, lw=1.2 if _one_each(x) else 0,
         )  # fmt: skip
     axes.set_xlim(0, total * 1.03)

@@ -15,8 +15,9 @@ from headcount.study.claims.verdict import Verdict
 from headcount.study.explorer import SENTENCES, choose_sentences, read_explorer, write_explorer
 from headcount.study.figures import FIGURES, write_animation
 from headcount.study.figures.drawing import Drawing
+from headcount.study.models import FULL
 from headcount.study.report.page import render_page
-from headcount.study.results import FULL, StudyResults, load_results
+from headcount.study.results import StudyResults, load_results
 from headcount.study.study_tables import all_tables, claims_table
 from headcount.study.tables import Table
 

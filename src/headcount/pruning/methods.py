@@ -1,0 +1,156 @@
+"""Every way to choose heads, under one name each: a method is one file and its line here.
+
+Help texts, settings, study plans, tables and figures read `METHODS`. Each measure of heads
+(`ranking`) is a method too, and so is any column of numbers in a run's head table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from headcount.pruning.by_score import ScoredHeads, measured_scores, seeded_scores
+from headcount.pruning.gates import HardConcreteGates
+from headcount.pruning.selection import Request, Selection
+from headcount.pruning.top_k import TopKGates
+from headcount.ranking.measuring import MEASURES
+from headcount.registry import Registry
+
+if TYPE_CHECKING:
+    from headcount.data.corpora import Corpus
+    from headcount.heads import Head
+    from headcount.pruning.settings import PruneSettings
+    from headcount.run import Run
+    from headcount.training.distribution import Workers
+
+    Scores = Callable[[Run, PruneSettings, Corpus, Workers], Mapping[Head, float]]
+
+GATES, EXACT, RANDOM = "gates", "exact", "random"
+
+ALIASES = {
+    "hard concrete": GATES,
+    "hard_concrete": GATES,
+    "exact number": EXACT,
+    "top_k": EXACT,
+    "learned": EXACT,
+}
+"""Names of earlier versions, which recipes, runs and studies may still have."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to choose heads.
+
+    needs     what says how many heads stay: the price of an open head, or their number
+    make      its `Selection`, from what is asked for
+    scores    where it ranks heads: how to get their scores; else training decides
+    label     what tables and legends call it, and `colour` its colour in figures
+    gate_learning_rate  of its parameters, unless a user says otherwise
+    """
+
+    name: str
+    help: str
+    label: str
+    colour: str
+    needs: Literal["penalty", "keep"]
+    make: Callable[[Request], Selection]
+    scores: Scores | None = None
+    gate_learning_rate: float = 0.1
+
+    @property
+    def learned(self) -> bool:
+        """Whether training decides which heads stay."""
+        return self.scores is None
+
+
+MEASURE_COLOURS = ("#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#1b7837")
+
+
+class Methods(Registry[Method]):
+    """The methods that were added, and between the learned and the other ones all measures."""
+
+    def __getitem__(self, name: str) -> Method:
+        return self._entries[name] if name in self._entries else _by_measure(name)
+
+    def __iter__(self) -> Iterator[str]:
+        own = self._entries.values()
+        yield from (method.name for method in own if method.learned)
+        yield from (name for name in MEASURES if name not in self._entries)
+        yield from (method.name for method in own if not method.learned)
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+METHODS = Methods(
+    "pruning method",
+    [
+        Method(
+            name=GATES,
+            help="learned Hard Concrete gates; every open head pays the penalty (Sec. 6.1)",
+            label="learned gates",
+            colour="#0072b2",
+            needs="penalty",
+            make=HardConcreteGates.of,
+            gate_learning_rate=0.05,
+        ),
+        Method(
+            name=EXACT,
+            help="learned scores, of which exactly the best K stay (differentiable top-k)",
+            label="learned, exact number",
+            colour="#d55e00",
+            needs="keep",
+            make=TopKGates.of,
+        ),
+        Method(
+            name=RANDOM,
+            help="heads drawn at random, by the seed: the floor for all others",
+            label="random",
+            colour="#555555",
+            needs="keep",
+            make=ScoredHeads.of,
+            scores=seeded_scores,
+        ),
+    ],
+)
+
+
+def canonical(name: str) -> str:
+    """The name that a method has now."""
+    return ALIASES.get(name, name)
+
+
+def method_named(name: str) -> Method:
+    """A method of the registry; any other name is that of a column of the head table."""
+    name = canonical(name)
+    return METHODS[name] if name in METHODS else _by_column(name)
+
+
+def _by_measure(name: str) -> Method:
+    """Pruning by a measure, with the measure's own words."""
+    place = list(MEASURES).index(name) if name in MEASURES else -1
+    if place < 0:
+        raise KeyError(name)
+    entry = MEASURES[name] if isinstance(MEASURES, Mapping) else None
+    return Method(
+        name=name,
+        help=f"the heads with the best {name} stay" if entry is None else entry.help,
+        label=getattr(entry, "pruned_label", "") or f"by {getattr(entry, 'label', name)}",
+        colour=getattr(entry, "colour", "") or MEASURE_COLOURS[place % len(MEASURE_COLOURS)],
+        needs="keep",
+        make=ScoredHeads.of,
+        scores=measured_scores,
+    )
+
+
+def _by_column(name: str) -> Method:
+    return Method(
+        name=name,
+        help=f"the heads with the largest {name} in the head table stay",
+        label=f"by {name}",
+        colour="#8c8c8c",
+        needs="keep",
+        make=ScoredHeads.of,
+        scores=measured_scores,
+    )
