@@ -32,8 +32,8 @@ from headcount.data.batches import Batch
 from headcount.files import write_json
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.propagation import Propagation
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
 from headcount.roles.counting import EncoderCounts, SiteHeads
 from headcount.roles.rare_words import Frequencies
 from headcount.roles.sentences import ReadySentence, SentenceBatch

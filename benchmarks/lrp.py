@@ -49,9 +49,9 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.files import read_lines, write_json
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation, top_tokens
 from headcount.ranking.measuring import BATCH_TOKENS
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.propagation import Propagation, top_tokens
 from headcount.ranking.sentences import padded
 from headcount.run import load_run
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
+from headcount.registry import name_list
 
 HEAD_FIELDS = ("site", "layer", "index")
 SITES = ("enc", "dec", "cross")
@@ -44,13 +45,13 @@ class Head:
         return cls(parts[0], int(parts[1]), int(parts[2]))
 
 
-def parse_sites(text: str) -> tuple[str, ...]:
-    """`enc,cross` as sites, in the canonical order."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
+def parse_sites(sites: str | Iterable[str]) -> tuple[str, ...]:
+    """Sites in the canonical order, from `"enc,cross"` or a list of names."""
+    names = name_list(sites)
     unknown = [name for name in names if name not in SITES]
     if unknown or not names:
         raise UserError(
-            f"Unknown attention site '{','.join(unknown) or text}'.",
+            f"Unknown attention site '{','.join(unknown)}'.",
             f"Choose among {', '.join(SITES)}.",
         )
     return tuple(site for site in SITES if site in names)

@@ -18,8 +18,9 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.heads import Head
 from headcount.model.transformer import Transformer
 from headcount.pruning.methods import METHODS
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.propagation import Propagation
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.rules import RULES
 from headcount.run import Run, load_run
 from headcount.study.claims import CLAIMS
 from headcount.study.figures import FIGURES
@@ -33,7 +34,9 @@ SOURCES, STEPS = [2, 3], [3, 2]
 def as_before() -> Iterator[None]:
     """What the programs add to the package's lists is taken out again."""
     kept = [*FIGURES], [*CLAIMS], dict(METHODS._entries)
+    rules = dict(RULES._entries)
     yield
+    RULES._entries = rules
     FIGURES[:], CLAIMS[:] = kept[0], kept[1]
     METHODS._entries = kept[2]
 
@@ -113,7 +116,7 @@ def test_all_programs_one_after_another(folder: Path, capsys: pytest.CaptureFixt
     assert len(names) == 6
     spaces = {name: run_program(name) for name in names}
 
-    shares = spaces["A rule of LRP"]["shares"]
+    shares = spaces["A rule of LRP"]["ranking"]["lrp"]
     for layer in range(2):
         assert sum(v for head, v in shares.items() if head.layer == layer) == pytest.approx(1)
 
@@ -153,7 +156,7 @@ def test_the_rule_is_what_it_says_neuron_by_neuron(
 
     monkeypatch.setattr(neurons, "fractions", by_size)
     magnitude = run_program("A rule of LRP")["Magnitude"]
-    options = LrpOptions(bias=bias, epsilon=1e-3)
+    options = LrpOptions(magnitude.name, bias=bias, epsilon=1e-3)
     model = make_model(
         vocabulary=(11, 11), encoder_layers=1, decoder_layers=1, heads=2, width=4, ff_width=5,
         norm=norm, tie="none", output_bias=True,
@@ -162,7 +165,6 @@ def test_the_rule_is_what_it_says_neuron_by_neuron(
     prefix = make_tokens(STEPS, 11, 2)[:, : max(STEPS)]
     prefix[:, 0], prefix[1, STEPS[1] :] = 2, 0
     propagation = Propagation(model, options)
-    propagation.rule = magnitude(options)
     found = propagation.propagate(propagation.record(source, prefix), STEPS)
     for row, (length, count) in enumerate(zip(SOURCES, STEPS, strict=True)):
         reference = neurons.ReferenceModel(model, options)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from headcount.model.transformer import Transformer
-from headcount.ranking.options import LrpOptions
+from headcount.ranking.lrp.options import LrpOptions
 
 
 @dataclass(eq=False)
@@ -167,17 +167,19 @@ class ReferenceModel:
         self.model, self.options = model, options
         self.network = Network(options)
         self.heads: dict[tuple[str, int], list[list[Vector]]] = {}
+        self.source: list[Vector] = []
+        self.prefix: list[Vector] = []
         self.pre_norm = model.config.norm == "pre"
 
     def run(self, source: list[int], prefix: list[int]) -> list[Neuron]:
         """The top-1 logit of every step."""
         model = self.model
-        x = self._embed(model.source_embedding, source)
+        x = self.source = self._embed(model.source_embedding, source)
         for layer in model.encoder:
             x = self._attention(layer.self_attention, x, x, False)
             x = self._feed_forward(layer.feed_forward, x)
         memory = self._final_norm(model.encoder_norm, x)
-        x = self._embed(model.target_embedding, prefix)
+        x = self.prefix = self._embed(model.target_embedding, prefix)
         for layer in model.decoder:
             x = self._attention(layer.self_attention, x, x, True)
             x = self._attention(layer.cross_attention, x, memory, False)
@@ -194,6 +196,14 @@ class ReferenceModel:
             sum(size(neuron.relevance) for vector in positions for neuron in vector)
             for positions in self.heads[site, layer]
         ]
+
+    def token_relevance(self) -> tuple[list[float], list[float]]:
+        """Sums over the neurons of every embedded source token and prefix token."""
+        source, prefix = (
+            [sum(neuron.relevance for neuron in vector) for vector in tokens]
+            for tokens in (self.source, self.prefix)
+        )
+        return source, prefix
 
     def _top(self, state: Vector, rows: list[list[float]], biases: list[float]) -> Neuron:
         values = [neuron.value for neuron in state]

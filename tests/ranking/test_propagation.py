@@ -12,33 +12,35 @@ from hypothesis import strategies as st
 from headcount.heads import Head
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
-from headcount.ranking.audit import audit_rows
-from headcount.ranking.options import CHOICES, LrpOptions
-from headcount.ranking.propagation import Propagation, plan_starts
-from headcount.ranking.ratio import Ratio
+from headcount.ranking.lrp.audit import audit_rows
+from headcount.ranking.lrp.fast import FastRatio, Telescoped
+from headcount.ranking.lrp.maps import Maps
+from headcount.ranking.lrp.options import CHOICES, LrpOptions
+from headcount.ranking.lrp.propagate import Propagation, plan_starts
+from headcount.ranking.lrp.rules import RULES, Ratio
 from ranking.neurons import ReferenceModel
 
 SOURCES, STEPS = [2, 3], [3, 2]
-RULES = CHOICES["rule"]
 
 
 def exact(options: LrpOptions) -> LrpOptions:
     """Without epsilon where no denominator is left to add it to."""
-    return replace(options, epsilon=0.0) if options.telescopes else options
+    telescopes = options.rule == "ratio" and Telescoped.serves(options)
+    return replace(options, epsilon=0.0) if telescopes else options
 
 
-def propagate(model, options, batch, steps=STEPS, memory=10**9):
+def propagate(model, options, batch, steps=STEPS, memory=10**9, tokens=False):
     propagation = Propagation(model, options, memory)
-    return propagation.propagate(propagation.record(*batch), steps)
+    return propagation.propagate(propagation.record(*batch), steps, tokens=tokens)
 
 
 def compare_with_reference(model, options, batch) -> None:
-    """All heads, all steps, all sentences of a padded batch; and what biases took.
+    """All heads and tokens, all steps, all sentences of a padded batch; and what biases took.
 
     To 1e-6 of the largest relevance on the way, where a rule lets it grow.
     """
     source, prefix = batch
-    found = propagate(model, options, batch, memory=300)  # several chunks of starts
+    found = propagate(model, options, batch, memory=300, tokens=True)  # several chunks of starts
     taken = 0.0
     for row, (length, count) in enumerate(zip(SOURCES, STEPS, strict=True)):
         reference = ReferenceModel(model, options)
@@ -51,6 +53,18 @@ def compare_with_reference(model, options, batch) -> None:
             for place, relevance in found.heads.items():
                 expected = reference.head_relevance(*place, options.normalise == "neurons")
                 assert relevance[row, step].tolist() == pytest.approx(expected, abs=within)
+            at_source, at_prefix = reference.token_relevance()
+            for tokens, expected in (
+                (found.tokens.source, at_source),
+                (found.tokens.prefix, at_prefix),
+            ):
+                padding = [0.0] * (tokens.shape[-1] - len(expected))
+                assert tokens[row, step].tolist() == pytest.approx(expected + padding, abs=within)
+            if options.epsilon == 0:
+                kept = float(
+                    found.tokens.source[row, step].sum() + found.tokens.prefix[row, step].sum()
+                )
+                assert kept + reference.network.taken_by_bias == pytest.approx(1.0, abs=within)
             taken += reference.network.taken_by_bias
     by_bias = float(found.audit.table()[2].sum())
     assert by_bias == pytest.approx(taken, rel=1e-6, abs=1e-6)
@@ -94,14 +108,38 @@ def test_other_activations_and_tied_output(rule, tiny, make_batch):
 def test_telescoped_messages_give_what_ratios_give(norm, tiny, make_batch):
     model, batch = tiny(norm=norm), make_batch(SOURCES, STEPS)
     options = LrpOptions(epsilon=0.0)
-    fast = Propagation(model, options)
-    slow = Propagation(model, options)
-    slow.rule = Ratio(options)
-    recording = fast.record(*batch)
-    found, expected = (p.propagate(recording, STEPS) for p in (fast, slow))
-    for place, relevance in found.heads.items():
-        torch.testing.assert_close(relevance, expected.heads[place])
-    torch.testing.assert_close(found.audit.table(), expected.audit.table())
+    telescoped = Propagation(model, options)
+    assert isinstance(telescoped.maps, Telescoped)
+    recording = telescoped.record(*batch)
+    expected = telescoped.propagate(recording, STEPS, tokens=True)
+    for kind in (FastRatio, Maps):
+        ratios = Propagation(model, options)
+        ratios.maps = kind(Ratio(0.0), options)
+        found = ratios.propagate(recording, STEPS, tokens=True)
+        for place, relevance in found.heads.items():
+            torch.testing.assert_close(relevance, expected.heads[place])
+        for name, relevance in vars(found.tokens).items():
+            torch.testing.assert_close(relevance, vars(expected.tokens)[name])
+        torch.testing.assert_close(found.audit.table(), expected.audit.table())
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("rule", RULES)
+def test_a_fast_form_gives_what_the_fractions_give(rule, norm, tiny, make_batch):
+    """Through a whole model, gates included."""
+    model, batch = tiny(norm=norm), make_batch(SOURCES, STEPS)
+    for bias in CHOICES["bias"]:
+        options = LrpOptions(rule, "linear", bias, epsilon=1e-4)
+        fast, slow = Propagation(model, options), Propagation(model, options)
+        if isinstance(fast.maps, Telescoped):
+            continue  # knows no epsilon: see above
+        slow.maps = Maps(RULES[rule](1e-4), options)
+        with gated(model, {("enc", 0): torch.tensor([0.6, 0.0]).double()}):
+            recording = fast.record(*batch)
+            found, expected = (p.propagate(recording, STEPS) for p in (fast, slow))
+        for place, relevance in found.heads.items():
+            torch.testing.assert_close(relevance, expected.heads[place])
+        torch.testing.assert_close(found.audit.table(), expected.audit.table())
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -177,6 +215,44 @@ def test_heads_of_the_decoder_need_no_encoder(tiny, make_batch):
     assert rows[-1].station == "enc_out"
     ends = sum(row.arrived for row in rows if row.station in ("enc_out", "dec_in"))
     assert ends + sum(row.bias for row in rows) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_relevance_of_tokens_is_what_the_audit_says_arrived(rule, norm, tiny, make_batch):
+    model, steps = tiny(norm=norm), [6, 5, 2, 1]
+    batch = make_batch([4, 3, 5, 2], steps)
+    found = propagate(model, LrpOptions(rule), batch, steps, memory=2000, tokens=True)
+    rows = {r.station: r for r in audit_rows(found.audit.names, found.audit.table(), sum(steps))}
+    for tokens, station in ((found.tokens.source, "enc_in"), (found.tokens.prefix, "dec_in")):
+        assert float(tokens.sum()) / sum(steps) == pytest.approx(rows[station].arrived)
+    for row, count in enumerate(steps):
+        assert not found.tokens.prefix[row].triu(1).any()  # nothing later than the step itself
+        assert not found.tokens.source[row, count:].any()
+    rest = sum(row.bias + row.rest for row in rows.values())
+    kept = float(found.tokens.source.sum() + found.tokens.prefix.sum()) / sum(steps)
+    assert kept + rest == pytest.approx(1.0)
+
+
+def test_tokens_of_models_without_some_attention(tiny, make_batch):
+    """Without self-attention a step's own token alone; without cross-attention no source."""
+    model, batch = tiny(), make_batch(SOURCES, STEPS)
+    gone = model.heads.heads(["dec"])
+    prefix = propagate(remove_heads(model, gone), LrpOptions(), batch, tokens=True).tokens.prefix
+    own = torch.diag_embed(prefix.diagonal(0, 1, 2))
+    torch.testing.assert_close(prefix, own)
+    assert own.any()
+    gone = model.heads.heads(["cross"])
+    source = propagate(remove_heads(model, gone), LrpOptions(), batch, tokens=True).tokens.source
+    assert not source.any()
+
+
+def test_tokens_are_kept_only_where_asked_for(tiny, make_batch):
+    model, batch = tiny(), make_batch(SOURCES, STEPS)
+    assert propagate(model, LrpOptions(), batch).tokens is None
+    without = Propagation(model, LrpOptions(), source=False)
+    with pytest.raises(ValueError, match="through the encoder"):
+        without.propagate(without.record(*batch), STEPS, tokens=True)
 
 
 def test_later_steps_alone(tiny, make_batch):

@@ -18,10 +18,10 @@ from headcount.model.decoding import GREEDY, beam_search
 from headcount.model.gating import gated
 from headcount.model.removal import remove_heads
 from headcount.ranking import measuring
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.propagation import Propagation
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.relevance import layer_shares
 from headcount.ranking.rank import random_scores
-from headcount.ranking.relevance import layer_shares
 from headcount.run import load_run
 from two_processes import run_in_two_processes
 
@@ -124,7 +124,7 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
 
 
 def test_every_column_says_how_its_numbers_came_about(copy):
-    rank(copy, SOURCE, by=["lrp"], lrp=LrpOptions("zplus"), save=True)
+    rank(copy, SOURCE, by="lrp", rule="zplus", save=True)
     rank(copy, SOURCE[:3], by=["lrp", "confidence"], sites=["dec"], save=True)
     rank(copy, SOURCE, by=["confidence"], sites=["enc"], save=True)
     about = json.loads((copy / "analysis" / "ranking.json").read_text())
@@ -185,6 +185,16 @@ def test_measures_that_lack_what_they_need(run_folder):
         rank(run_folder, SOURCE, by=["lrp"], bleu=True)
     with pytest.raises(UserError, match="--bleu needs"):
         rank(run_folder, SOURCE, bleu=True)
+
+
+def test_one_string_where_several_names_are_meant(run_folder):
+    ranking = rank(run_folder, SOURCE, by="confidence, lrp", sites="cross,enc")
+    assert list(ranking.columns) == ["lrp", "confidence", "random"]
+    assert {head.site for head in ranking.heads} == {"enc", "cross"}
+    with pytest.raises(UserError, match=r"Unknown attention site 'encoder'.*enc, dec, cross"):
+        rank(run_folder, SOURCE, sites="encoder")
+    with pytest.raises(UserError, match="no rule 'zpluss'"):
+        rank(run_folder, SOURCE, rule="zpluss")
 
 
 def test_a_site_that_has_lost_all_heads(run_folder):

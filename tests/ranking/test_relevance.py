@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headcount.ranking.audit import Audit
-from headcount.ranking.propagation import Propagated
-from headcount.ranking.relevance import head_relevance, layer_shares
+from headcount.ranking.lrp.audit import Audit
+from headcount.ranking.lrp.descent import Propagated
+from headcount.ranking.lrp.relevance import head_relevance, layer_shares
 
 
 def test_shares_of_a_layer():

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from headcount.errors import UserError
-from headcount.ranking.alphabeta import AlphaBeta
-from headcount.ranking.options import CHOICES, LrpOptions
-from headcount.ranking.ratio import Ratio, Telescoped
-from headcount.ranking.rule import LinearMap, Window
-from headcount.ranking.rules import make_rule
+from headcount.ranking.lrp import fast
+from headcount.ranking.lrp.fast import FAST, FastAlphaBeta, FastRatio, Telescoped, maps_of
+from headcount.ranking.lrp.maps import LinearMap, Maps, Window
+from headcount.ranking.lrp.options import CHOICES, LrpOptions
+from headcount.ranking.lrp.rules import RULES, AlphaBeta, Ratio, Rule, ZPlus
 from ranking.neurons import Network
 
 SHAPE = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 5))
@@ -23,10 +23,15 @@ def random(*shape: int, seed: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-def rules(bias: str = "absorb", epsilon: float = 1e-3) -> list:
-    """Every rule in the form whose messages are relevance."""
-    options = [LrpOptions(rule, bias=bias, epsilon=epsilon) for rule in CHOICES["rule"]]
-    return [(o, Ratio(o) if o.rule == "ratio" else make_rule(o)) for o in options]
+def forms(bias: str = "absorb", epsilon: float = 1e-3) -> list[tuple[LrpOptions, Maps]]:
+    """Every rule by its fractions, and by each fast form whose messages are relevance."""
+    pairs = []
+    for name, rule in RULES.items():
+        options = LrpOptions(name, bias=bias, epsilon=epsilon)
+        kinds = [Maps, *(f for f in FAST[rule.fractions] if f is not Telescoped)]
+        pairs += [(options, kind(rule(epsilon), options)) for kind in kinds]
+    assert len(pairs) == 2 * len(RULES)
+    return pairs
 
 
 @settings(max_examples=25)
@@ -39,8 +44,8 @@ def test_a_linear_map(shape, seed, bias, rectified):
     relevance = random(batch, 2, starts, out, seed=seed + 3)
     y = nn.functional.linear(x, map_.weight, map_.bias)
     at = Window(batch, 0, 2)
-    for options, rule in rules(bias):
-        found, taken_found = rule.linear(x, y, map_)(relevance.clone(), at)
+    for options, maps in forms(bias):
+        found, taken_found = maps.linear(x, y, map_)(relevance.clone(), at)
         taken = 0.0
         for b, position, s in torch.cartesian_prod(*map(torch.arange, (batch, 2, starts))):
             network = Network(options)
@@ -70,8 +75,8 @@ def test_a_layer_norm_with_its_scale_held_fixed(width, seed, bias):
         norm.bias.copy_(random(width, seed=seed + 1))
         x = random(1, 1, width, seed=seed + 2)
         relevance = random(1, 1, 1, width, seed=seed + 3)
-        for options, rule in rules(bias):
-            found, _ = rule.norm(x, norm(x), norm)(relevance.clone(), Window(1, 0, 1))
+        for options, maps in forms(bias):
+            found, _ = maps.norm(x, norm(x), norm)(relevance.clone(), Window(1, 0, 1))
             network = Network(options)
             inputs = [network.leaf(v) for v in x[0, 0].tolist()]
             outputs = network.norm(inputs, norm.weight.tolist(), norm.bias.tolist(), norm.eps)
@@ -92,25 +97,26 @@ def test_ratio_is_gradient_times_input_on_a_linear_network_without_biases():
     for map_ in maps:
         layers.append(layers[-1] @ map_.weight.T)
     (gradient,) = torch.autograd.grad(layers[-1].sum(), x)
-    for rule in (Ratio(LrpOptions(epsilon=0.0)), Telescoped(LrpOptions())):
-        telescoped = isinstance(rule, Telescoped)
+    for kind in (Maps, FastRatio, Telescoped):
+        maps_ = kind(Ratio(0.0), LrpOptions())
+        telescoped = kind is Telescoped
         # Relevance starts as the output itself: the message of `Telescoped` is then 1.
         message = torch.ones_like(layers[-1]) if telescoped else layers[-1]
         message = message[:, :, None].detach().clone()
         for map_, below, above in zip(maps[::-1], layers[-2::-1], layers[::-1], strict=False):
-            flow = rule.linear(below.detach(), above.detach(), map_)
+            flow = maps_.linear(below.detach(), above.detach(), map_)
             message, _ = flow(message, Window(2, 0, 3))
-        relevance = rule.relevance(message, x.detach()[:, :, None])
+        relevance = maps_.relevance(message, x.detach()[:, :, None])
         torch.testing.assert_close(relevance[:, :, 0], (gradient * x).detach())
 
 
 def test_one_sign_only_gets_all():
-    rule = AlphaBeta(LrpOptions("alphabeta", epsilon=0.0), 0.5, 0.5)
+    rule = AlphaBeta(epsilon=0.0)
     cases = {(1.0, 3.0): (0.25, 0.75), (-1.0, -3.0): (0.25, 0.75), (2.0, -5.0): (0.5, 0.5)}
     for amounts, expected in cases.items():
         found = rule.fractions(torch.tensor(amounts), 0)
         assert found.tolist() == pytest.approx(expected)
-    zplus = AlphaBeta(LrpOptions("zplus", epsilon=0.0), 1.0, 0.0)
+    zplus = ZPlus(epsilon=0.0)
     assert zplus.fractions(torch.tensor([2.0, -5.0]), 0).tolist() == [1.0, 0.0]
     assert zplus.fractions(torch.tensor([-2.0, -6.0]), 0).tolist() == [0.25, 0.75]
     assert zplus.fractions(torch.tensor([0.0, 0.0]), 0).tolist() == [0.0, 0.0]
@@ -120,10 +126,10 @@ def test_one_sign_only_gets_all():
 def test_a_residual_sum_shares_as_its_two_contributions(pairs):
     x, f = (torch.tensor(side)[None, None] for side in zip(*pairs, strict=True))
     for epsilon in (0.0, 0.1):
-        for _, rule in rules(epsilon=epsilon):
+        for _, maps in forms(epsilon=epsilon):
             ones = torch.ones(1, 1, 1, len(pairs))
-            found = torch.stack(rule.add(x, f)(ones, Window(1, 0, 1)))
-            expected = rule.fractions(torch.stack([x, f]), 0)
+            found = torch.stack(maps.add(x, f)(ones, Window(1, 0, 1)))
+            expected = maps.rule.fractions(torch.stack([x, f]), 0)
             torch.testing.assert_close(found[:, :, :, 0], expected)
 
 
@@ -131,18 +137,79 @@ def test_a_bias_that_shares_may_be_many_times_as_large_as_the_rest():
     x, at = random(1, 1, 4, seed=0) * 1e-6, Window(1, 0, 1)
     map_ = LinearMap(random(9, 4, seed=1).abs(), random(9, seed=2) * 1e3)
     message = random(1, 1, 1, 9, seed=3)
-    for _, rule in rules("share", epsilon=0.0):
+    for _, maps in forms("share", epsilon=0.0):
         for sign in (1, -1):  # neurons with contributions of one sign only
             inputs = sign * x.abs()
             y = nn.functional.linear(inputs, map_.weight, map_.bias)
-            found, _ = rule.linear(inputs, y, map_)(message.clone(), at)
-            expected = message[0, 0, 0] @ rule.fractions(map_.weight * inputs[0, 0], 1)
+            found, _ = maps.linear(inputs, y, map_)(message.clone(), at)
+            expected = message[0, 0, 0] @ maps.rule.fractions(map_.weight * inputs[0, 0], 1)
             torch.testing.assert_close(found[0, 0, 0], expected)
 
 
 def test_nothing_to_divide_by_passes_nothing_on():
-    rule = Ratio(LrpOptions(epsilon=0.0))
+    rule = Ratio(epsilon=0.0)
     assert rule.fractions(torch.tensor([1.0, -1.0]), 0).tolist() == [0.0, 0.0]
+
+
+def test_the_value_path_of_fast_forms_is_that_of_the_fractions():
+    weights = random(2, 3, 5, 5, seed=0).softmax(-1).tril()  # causal
+    values, message = random(2, 3, 5, 4, seed=1), random(1, 3, 2, 6, 4, seed=2)
+    at = Window(1, 1, 3)  # one sentence, two queries, six starts, four of the keys
+    for name, rule in RULES.items():
+        *_, fast_form = FAST[rule.fractions]
+        found, expected = (
+            kind(rule(1e-3), LrpOptions(name)).values(weights, values, weights @ values)(
+                message.clone(), at, 4
+            )
+            for kind in (fast_form, Maps)
+        )
+        torch.testing.assert_close(found, expected)
+
+
+def test_contributions_are_written_out_in_slices(monkeypatch):
+    x, map_ = random(2, 3, 4, seed=0), LinearMap(random(5, 4, seed=1), random(5, seed=2))
+    message, at = random(2, 3, 2, 5, seed=3), Window(2, 0, 3)
+    maps = Maps(Ratio(), LrpOptions())
+    y = nn.functional.linear(x, map_.weight, map_.bias)
+    whole = maps.linear(x, y, map_)(message.clone(), at)
+    monkeypatch.setattr("headcount.ranking.lrp.maps.CONTRIBUTIONS", 60)
+    torch.testing.assert_close(maps.linear(x, y, map_)(message.clone(), at), whole)
+
+
+class Squares(Rule):
+    """A rule without a fast form."""
+
+    name, help = "squares", "by squares"
+
+    def fractions(self, contributions, dim):
+        squares = contributions.square()
+        return squares / (squares.sum(dim, keepdim=True) + self.epsilon)
+
+
+class SquaredRatio(Ratio):
+    """A rule that inherits all but `fractions` from one with fast forms."""
+
+    fractions = Squares.fractions
+
+
+def test_a_fast_form_runs_for_its_own_rule_only():
+    assert type(maps_of(Ratio(), LrpOptions())) is Telescoped
+    assert type(maps_of(Ratio(), LrpOptions(layer_norm="identity"))) is FastRatio
+    assert type(maps_of(Ratio(), LrpOptions(bias="share"))) is FastRatio
+    assert type(maps_of(Ratio(), LrpOptions(attention="softmax"))) is FastRatio
+    assert type(maps_of(ZPlus(), LrpOptions("zplus"))) is FastAlphaBeta
+    for rule in (Squares(), SquaredRatio()):
+        assert type(maps_of(rule, LrpOptions())) is Maps
+
+
+@pytest.mark.parametrize("rule", [Ratio, AlphaBeta])
+def test_a_rule_that_was_edited_runs_as_edited(rule, monkeypatch):
+    """As if the lines of its `fractions` had been changed, its fast form still beside it."""
+    monkeypatch.setattr(fast, "FAST", {Squares.fractions: FAST[rule.fractions]})
+    monkeypatch.setattr(rule, "fractions", Squares.fractions)
+    with pytest.warns(UserWarning, match=f"does not compute the rule '{rule.name}' as it is now"):
+        maps = maps_of(rule(), LrpOptions(rule.name))
+    assert type(maps) is Maps
 
 
 def test_unknown_choices_are_errors_with_a_hint():

@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.ranking.options import CHOICES, LrpOptions
-from headcount.ranking.propagation import Propagation
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.rules import RULES
 
-RULES = CHOICES["rule"]
 VOCABULARY = 997  # a size that nothing else has
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear")
 MEMORY = 10**9

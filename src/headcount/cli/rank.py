@@ -67,21 +67,19 @@ def rank(
     from dataclasses import asdict
 
     from headcount.files import write_json
-    from headcount.heads import parse_sites
-    from headcount.ranking.options import LrpOptions
     from headcount.ranking.rank import AGREEMENT
     from headcount.ranking.rank import rank as rank_heads
+    from headcount.registry import name_list
 
     leader = os.environ.get("RANK", "0") == "0"  # under torchrun one process speaks for all
     reporter = StageReporter(quiet or not leader)
-    options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
-    measures = None if by is None else [name.strip() for name in by.split(",") if name.strip()]
-    if audit and measures and "lrp" not in measures:
+    if audit and by and "lrp" not in name_list(by):
         raise UserError("--audit follows relevance, but --by has no lrp.", "Add lrp to --by.")
     try:
         ranking = rank_heads(
-            run, src, ref, by=measures, sites=parse_sites(sites), lrp=options, prefix=prefix,
-            beam=beam, bleu=bleu, sentences=sentences, seed=seed, save=True, progress=reporter,
+            run, src, ref, by=by, sites=sites, rule=rule, layer_norm=layer_norm, bias=bias,
+            attention=attention, normalise=normalise, epsilon=epsilon, prefix=prefix, beam=beam,
+            bleu=bleu, sentences=sentences, seed=seed, save=True, progress=reporter,
         )  # fmt: skip
     finally:
         reporter.close()

@@ -13,13 +13,13 @@ from headcount.model.decoding import GREEDY, Search, beam_search
 from headcount.model.recording import Recording, record
 from headcount.progress import Progress
 from headcount.ranking.ablation import ablation
-from headcount.ranking.audit import MEASURED, AuditRow, audit_rows, stations
 from headcount.ranking.confidence import confidence
 from headcount.ranking.evidence import Evidence, EvidenceStore, Place, places_of
 from headcount.ranking.gradient import gradient
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.propagation import Propagation
-from headcount.ranking.relevance import head_relevance
+from headcount.ranking.lrp.audit import MEASURED, AuditRow, audit_rows, stations
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.relevance import head_relevance
 from headcount.ranking.sentences import Sentences, padded
 from headcount.run import Run
 from headcount.training.distribution import Workers

@@ -15,16 +15,17 @@ from torch import Tensor
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
-from headcount.heads import SITES, Head, HeadTable
+from headcount.heads import SITES, Head, HeadTable, parse_sites
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
-from headcount.ranking.audit import AuditRow
 from headcount.ranking.bleu import bleu_losses
 from headcount.ranking.evidence import Evidence
+from headcount.ranking.lrp.audit import AuditRow
+from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.measuring import MEASURES, ON_REFERENCE, Measured, MeasureSettings, measure
-from headcount.ranking.options import LrpOptions
 from headcount.ranking.sentences import Lines, load_sentences
+from headcount.registry import name_list
 from headcount.run import WEIGHTS, Run, load_run
 from headcount.training.distribution import Workers, connect
 
@@ -107,9 +108,14 @@ def rank(
     source: Lines,
     reference: Lines | None = None,
     *,
-    by: Sequence[str] | None = None,
-    sites: Sequence[str] = SITES,
-    lrp: LrpOptions | None = None,
+    by: str | Sequence[str] | None = None,
+    sites: str | Sequence[str] = SITES,
+    rule: str = LrpOptions.rule,
+    layer_norm: str = LrpOptions.layer_norm,
+    bias: str = LrpOptions.bias,
+    attention: str = LrpOptions.attention,
+    normalise: str = LrpOptions.normalise,
+    epsilon: float = LrpOptions.epsilon,
     prefix: str = "own",
     beam: int = 1,
     bleu: bool = False,
@@ -119,15 +125,18 @@ def rank(
     progress: Progress | None = None,
     workers: Workers | None = None,
 ) -> Ranking:
-    """Rank the heads of a run on the given sentences.
+    """Rank the heads of a run on some sentences.
 
-    source     a file with one sentence a line, or the sentences; `reference` likewise
-    by         measures, of `lrp`, `confidence`, `ablation`, `gradient`; the latter two need
-               references. Without it, all that the references allow
+    source     a file with one sentence per line, or a list of sentences; `reference` likewise
+    by         measures, `"lrp,confidence"` or a list, of `lrp`, `confidence`, `ablation` and
+               `gradient`; the last two need references. Default: all that there is text for
+    sites      which attention, `"enc,cross"` or a list
+    rule       for LRP, as are `layer_norm`, `bias`, `attention`, `normalise` and `epsilon`: see
+               `LrpOptions`
     prefix     what the decoder reads for LRP and confidence: the model's `own` translation,
-               found with `beam`, or the `reference`
-    bleu       also BLEU lost without each head: one translation of all sentences a head
-    sentences  use so many only, evenly spread over the data
+               decoded with `beam`, or the `reference`
+    bleu       also BLEU lost without each head: one translation of all sentences per head
+    sentences  how many to use, spread evenly over the data; all by default
     seed       of the `random` column
     save       write the run's head table and `analysis/ranking.json`
 
@@ -139,7 +148,8 @@ def rank(
         raise UserError(f"There is no prefix '{prefix}'.", f"Choose {' or '.join(PREFIXES)}.")
     if prefix == "reference" and reference is None:
         raise UserError("The prefix is to be the reference, but there is none.", "Give --ref.")
-    options = lrp or LrpOptions()
+    options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
+    sites = parse_sites(sites)
     with connect(workers) as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
         if not run.model.heads.heads(sites):
@@ -148,7 +158,7 @@ def rank(
             )
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)
-        settings = MeasureSettings(measures, tuple(sites), options, prefix, search)
+        settings = MeasureSettings(measures, sites, options, prefix, search)
         report = progress if progress and workers.leader else silent
         measured = measure(run, ready, settings, workers, report)
         ranking = _table(measured, seed)
@@ -197,9 +207,10 @@ def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
     return {head: value for head, value in pairs if not math.isnan(value)}
 
 
-def _measures(by: Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
+def _measures(by: str | Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
     if by is None:
         by = [name for name in MEASURES if referenced or name not in ON_REFERENCE]
+    by = name_list(by)
     unknown = [name for name in by if name not in MEASURES]
     if unknown or not by:
         raise UserError(

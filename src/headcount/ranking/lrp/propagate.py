@@ -1,16 +1,22 @@
-"""Relevance from the top-1 logit of every generation step down to every head (App. A).
+"""Relevance from the top-1 logit of every generation step down to every head and token (App. A).
+
+    propagation = Propagation(model, LrpOptions())
+    recording = propagation.record(source, prefix)           # one forward pass
+    result = propagation.propagate(recording, steps, tokens=True)
+    result.heads["enc", 0]                                   # [batch, steps, heads]
+    result.tokens.source, result.tokens.prefix               # [batch, steps, source or prefix]
+    result.audit                                             # where the rest went
 
 One forward pass of a batch is recorded; then the relevance of many generation steps of many
 sentences goes down together, as messages `[batch, length, starts, width]` in batched matrix
 products. A start at step t concerns no later position, so starts go in chunks of neighbouring
 steps that are cut off behind their last one; and until the first self-attention below it, it
-concerns position t alone, so the top layer's messages are kept as one position a start.
+concerns position t alone, so the top layer's messages are kept as one position per start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -19,12 +25,12 @@ from headcount.model.attention import Attention
 from headcount.model.layers import FeedForwardBlock
 from headcount.model.recording import Recording, record
 from headcount.model.transformer import Transformer
-from headcount.ranking.audit import Audit, stations
-from headcount.ranking.descent import Descent
-from headcount.ranking.flows import Flows
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.rule import LinearMap, Window
-from headcount.ranking.rules import make_rule
+from headcount.ranking.lrp.audit import Audit, stations
+from headcount.ranking.lrp.descent import Descent, Propagated, TokenRelevance
+from headcount.ranking.lrp.fast import maps_of
+from headcount.ranking.lrp.maps import LinearMap, RecordedMaps, Window
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.rules import RULES
 
 KINDS = frozenset(
     {"residual", "input", "memory", "values", "weights", "outputs", "hidden_in", "hidden"}
@@ -38,17 +44,6 @@ LOGITS = 8_000_000
 """Logits that are looked at together for the largest ones."""
 
 
-@dataclass
-class Propagated:
-    """What a batch gave: relevance of heads at each step, and where the rest of it went.
-
-    `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have.
-    """
-
-    heads: dict[tuple[str, int], Tensor]
-    audit: Audit
-
-
 class Propagation:
     """LRP of one model: what is computed once for all batches."""
 
@@ -59,12 +54,15 @@ class Propagation:
         memory: int | None = None,
         source: bool = True,
     ) -> None:
-        """`source` false: stop before the encoder, where nobody asks for its heads."""
+        """`source` false: stop at the encoder's output, where its heads are not wanted.
+
+        `memory` is how many bytes a message may take.
+        """
         self.model, self.options = model, options
         self.memory = memory or _default_memory(model, options)
         self.source = source
-        self.rule = make_rule(options)
-        self.maps: dict[tuple[str, int, str], LinearMap] = {}
+        self.maps = maps_of(RULES.find(options.rule)(options.epsilon), options)
+        self.linear_maps: dict[tuple[str, int, str], LinearMap] = {}
         for (site, layer), attention in model.attentions().items():
             self._add_attention(site, layer, attention)
         for encoder_layer in model.encoder_layers():
@@ -76,14 +74,14 @@ class Propagation:
         names = ("queries", "keys", "values")
         weights, biases = attention.in_weight.detach(), attention.in_bias.detach()
         for name, weight, bias in zip(names, weights.chunk(3), biases.chunk(3), strict=True):
-            self.maps[site, layer, name] = LinearMap(weight, bias)
-        self.maps[site, layer, "out"] = LinearMap(
+            self.linear_maps[site, layer, name] = LinearMap(weight, bias)
+        self.linear_maps[site, layer, "out"] = LinearMap(
             attention.out_weight.detach(), attention.out_bias.detach()
         )
 
     def _add_feed_forward(self, block: FeedForwardBlock) -> None:
         for name, linear in (("expand", block.expand), ("contract", block.contract)):
-            self.maps[block.part, block.layer, name] = LinearMap(
+            self.linear_maps[block.part, block.layer, name] = LinearMap(
                 linear.weight.detach(), linear.bias.detach()
             )
 
@@ -97,29 +95,38 @@ class Propagation:
         return recording
 
     @torch.no_grad()
-    def propagate(self, recording: Recording, steps: Sequence[int], first: int = 0) -> Propagated:
+    def propagate(
+        self, recording: Recording, steps: Sequence[int], first: int = 0, tokens: bool = False
+    ) -> Propagated:
         """Relevance of all heads for the first `steps[i]` positions of each sentence i.
 
         Sentences must be in the order of falling numbers of steps. Relevance starts from the steps
-        from `first` on.
+        from `first` on. With `tokens` also the relevance of source and prefix tokens is kept.
         """
         if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
             raise ValueError("sentences are not in the order of falling numbers of steps")
-        flows = Flows(self.model, self.rule, self.options, self.maps, recording)
-        audit = Audit(stations(self.model, self.source), self.rule.loses_nothing)
+        if tokens and not self.source:
+            raise ValueError("relevance of tokens needs the way through the encoder")
+        recorded = RecordedMaps(self.model, self.maps, self.options, self.linear_maps, recording)
+        audit = Audit(stations(self.model, self.source), self.maps.loses_nothing)
         audit.steps = sum(max(0, count - first) for count in steps)
         starts = self._starts(recording, steps, first, audit)
         heads = {
             place: starts.new_zeros(len(steps), max(steps), len(attention.heads))
             for place, attention in self.model.attentions().items()
         }
+        result = Propagated(heads, audit)
         source = recording["enc_out", 0, "result"].shape[1]
-        widest = max(max(map_.weight.shape) for map_ in self.maps.values())
+        if tokens:
+            lengths = (source, recording["dec_in", 0, "result"].shape[1])
+            result.tokens = TokenRelevance(
+                *(starts.new_zeros(len(steps), max(steps), length) for length in lengths)
+            )
+        widest = max(max(map_.weight.shape) for map_ in self.linear_maps.values())
         position_size = widest * starts.element_size()
         for window in plan_starts(steps, position_size, source, self.memory, first):
-            descent = Descent(flows, window, self.options, heads, audit)
-            descent.run(starts, self.source)
-        return Propagated(heads, audit)
+            Descent(recorded, window, self.options, result).run(starts, self.source)
+        return result
 
     def _starts(
         self, recording: Recording, steps: Sequence[int], first: int, audit: Audit
@@ -138,7 +145,7 @@ class Propagation:
         rows = self.model.output_weight[tokens]
         bias = self.model.output_bias
         biases = rows.new_zeros(tokens.shape) if bias is None else bias[tokens]
-        starts, taken = self.rule.start(states, rows, biases)
+        starts, taken = self.maps.start(states, rows, biases)
         audit.arrive("logit", real.to(starts))
         audit.add("bias", "logit", (taken * real).sum())
         return starts * real[..., None]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.ranking.audit import Audit
 from headcount.ranking.evidence import Place
-from headcount.ranking.propagation import Propagated
+from headcount.ranking.lrp.audit import Audit
+from headcount.ranking.lrp.descent import Propagated
 
 FLOOR = 0.01
 """Below this share of the sum of absolute values a signed sum is no measure of a layer's whole."""

@@ -6,9 +6,9 @@ import difflib
 from dataclasses import dataclass, fields
 
 from headcount.errors import UserError
+from headcount.ranking.lrp.rules import RULES
 
 CHOICES: dict[str, tuple[str, ...]] = {
-    "rule": ("ratio", "alphabeta", "zplus"),
     "layer_norm": ("linear", "identity"),
     "bias": ("absorb", "share"),
     "attention": ("constant", "softmax"),
@@ -20,8 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 class LrpOptions:
     """How relevance is propagated (App. A.2) and summed over a head (App. A.3).
 
-    rule        `ratio`: the appendix's; `alphabeta`: positive and negative contributions share
-                half each (the authors' later code); `zplus`: positive contributions only
+    rule        how a neuron's contributions share its relevance: a name of `RULES`
     layer_norm  `linear`: a linear map, its scale held fixed; `identity`: passes relevance through
     bias        `absorb`: takes its share and keeps it; `share`: leaves it to the inputs, in
                 proportion, as the appendix's sums have no bias in them
@@ -40,21 +39,12 @@ class LrpOptions:
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
+        RULES.find(self.rule)
         for field in fields(self):
             if field.name in CHOICES:
                 _check(field.name, getattr(self, field.name))
         if not self.epsilon >= 0:
             raise UserError(f"An epsilon of {self.epsilon} is not possible.", "Choose 0 or more.")
-
-    @property
-    def telescopes(self) -> bool:
-        """Whether the ratios of a whole path cancel, so that relevance is activation x gradient."""
-        return (self.rule, self.layer_norm, self.bias, self.attention) == (
-            "ratio",
-            "linear",
-            "absorb",
-            "constant",
-        )
 
 
 def _check(name: str, value: str) -> None:

@@ -2,39 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from torch import Tensor
 
-from headcount.ranking.audit import Audit
-from headcount.ranking.flows import Flows
-from headcount.ranking.options import LrpOptions
-from headcount.ranking.rule import Flow, Window
-from headcount.ranking.softmax import through_softmax
+from headcount.ranking.lrp.audit import Audit
+from headcount.ranking.lrp.maps import Flow, RecordedMaps, Window
+from headcount.ranking.lrp.options import LrpOptions
+
+
+@dataclass(frozen=True)
+class TokenRelevance:
+    """The relevance that arrives at embedded tokens, summed over their neurons.
+
+    `source` `[batch, steps, source]` and `prefix` `[batch, steps, prefix]`, zero at steps that a
+    sentence does not have and at padding. At each step both together add up to 1 less what biases
+    and epsilon took on the way. An embedding is that of a token together with its position.
+    """
+
+    source: Tensor
+    prefix: Tensor
+
+
+@dataclass
+class Propagated:
+    """What a batch gave: relevance of heads and tokens at each step, and where the rest went.
+
+    `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have.
+    """
+
+    heads: dict[tuple[str, int], Tensor]
+    audit: Audit
+    tokens: TokenRelevance | None = None
 
 
 class Descent:
     """Messages of the starts `[first, last)` of the sentences that reach them.
 
-    The message is first one position a start, `[rows, starts, 1, width]`: position `first + i`
+    The message is first one position per start, `[rows, starts, 1, width]`: position `first + i`
     belongs to start i. Where it first spreads it becomes `[rows, last, starts, width]`.
     """
 
     def __init__(
         self,
-        flows: Flows,
+        recorded: RecordedMaps,
         window: Window,
         options: LrpOptions,
-        heads: Mapping[tuple[str, int], Tensor],
-        audit: Audit,
+        result: Propagated,
     ) -> None:
-        self.flows, self.rule, self.recording = flows, flows.rule, flows.recording
+        self.recorded, self.maps, self.recording = recorded, recorded.maps, recorded.recording
         self.window, self.at, self.spread = window, window, False
         self.everywhere = Window(window.rows, 0, window.last)
         self.source = Window(window.rows, 0, self.recording["enc_out", 0, "result"].shape[1])
         self.by_softmax = options.attention == "softmax"
         self.neurons = options.normalise == "neurons"
-        self.heads, self.audit = heads, audit
+        self.heads, self.audit, self.tokens = result.heads, result.audit, result.tokens
         self.memory: Tensor | None = None
         self.station = "logit"
 
@@ -44,9 +67,9 @@ class Descent:
         Not through the encoder where `source` is false.
         """
         message = self.window(starts).clone()  # [rows, starts, 1, width]
-        config = self.flows.model.config
+        config = self.recorded.model.config
         message = self._arrive("dec_out", "dec_out", 0, message)
-        message = self._through(self.flows.norm("dec_out", 0), message)
+        message = self._through(self.recorded.norm("dec_out", 0), message)
         for layer in reversed(range(config.decoder_layers)):
             message = self._arrive(f"dec.{layer}", "dec_ff", layer, message)
             message = self._feed_forward("dec_ff", layer, message)
@@ -60,8 +83,8 @@ class Descent:
                 self._encoder(self.memory)
 
     def _encoder(self, message: Tensor) -> None:
-        message = self._through(self.flows.norm("enc_out", 0), message)
-        for layer in reversed(range(self.flows.model.config.encoder_layers)):
+        message = self._through(self.recorded.norm("enc_out", 0), message)
+        for layer in reversed(range(self.recorded.model.config.encoder_layers)):
             message = self._arrive(f"enc.{layer}", "enc_ff", layer, message)
             message = self._feed_forward("enc_ff", layer, message)
             message = self._block("enc", layer, message, self._self_attention)
@@ -75,15 +98,15 @@ class Descent:
         function: Callable[[str, int, Tensor], Tensor | None],
     ) -> Tensor:
         """A residual block: what its function gives back meets what went past it."""
-        norm = self.flows.norm(part, layer)
-        if not self.flows.pre_norm:
+        norm = self.recorded.norm(part, layer)
+        if not self.recorded.pre_norm:
             message = self._through(norm, message)
-        past, given = self.flows.add(part, layer)(message, self.at)
+        past, given = self.recorded.add(part, layer)(message, self.at)
         was_spread = self.spread
         inside = function(part, layer, given)
         if inside is None:
             return past
-        if self.flows.pre_norm:
+        if self.recorded.pre_norm:
             inside = self._through(norm, inside)
         return inside.add_(past if self.spread == was_spread else self._spread(past, 1))
 
@@ -91,9 +114,9 @@ class Descent:
         """The position-wise network; relevance passes through its activation function."""
 
         def network(part: str, layer: int, given: Tensor) -> Tensor:
-            hidden = self._through(self.flows.linear(part, layer, "contract"), given)
-            hidden = self._through(self.flows.activation(part, layer), hidden)
-            return self._through(self.flows.linear(part, layer, "expand"), hidden)
+            hidden = self._through(self.recorded.linear(part, layer, "contract"), given)
+            hidden = self._through(self.recorded.activation(part, layer), hidden)
+            return self._through(self.recorded.linear(part, layer, "expand"), hidden)
 
         return self._block(part, layer, message, network)
 
@@ -111,7 +134,7 @@ class Descent:
             names, self._attend(site, layer, at_heads, self.at, self.at.last), strict=True
         ):
             if message is not None:
-                part = self._through(self.flows.linear(site, layer, name), _merge(message))
+                part = self._through(self.recorded.linear(site, layer, name), _merge(message))
                 total = part if total is None else total.add_(part)
         return total
 
@@ -126,16 +149,16 @@ class Descent:
         queries, *rest = self._attend(site, layer, at_heads, self.everywhere, below.last)
         for name, message in zip(("keys", "values"), rest, strict=True):
             if message is not None:
-                flow = self.flows.linear(site, layer, name)
+                flow = self.recorded.linear(site, layer, name)
                 self._to_source(self._through(flow, _merge(message), below))
         if queries is None:
             return None
         self.at, self.spread = self.everywhere, True
-        return self._through(self.flows.linear(site, layer, "queries"), _merge(queries))
+        return self._through(self.recorded.linear(site, layer, "queries"), _merge(queries))
 
     def _to_source(self, message: Tensor) -> None:
         memory = self.source(self.recording["enc_out", 0, "result"])
-        relevance = self.rule.relevance(message, memory)
+        relevance = self.maps.relevance(message, memory)
         self.audit.add("to_source", self.station, relevance.sum())
         self.memory = message if self.memory is None else self.memory.add_(message)
 
@@ -144,12 +167,12 @@ class Descent:
 
         Their relevance is what the ranking is after. An attention without heads is its bias.
         """
-        attention = self.flows.attentions[site, layer]
-        message = self._through(self.flows.linear(site, layer, "out"), given)
+        attention = self.recorded.attentions[site, layer]
+        message = self._through(self.recorded.linear(site, layer, "out"), given)
         if not attention.heads:
             return None
         shape = (len(attention.heads), attention.head_width)
-        relevance = self.rule.relevance(message, self.at(self.flows.gated(site, layer)))
+        relevance = self.maps.relevance(message, self.at(self.recorded.gated(site, layer)))
         if self.neurons:
             relevance = relevance.abs()
         sums = relevance.sum(1) if self.spread else relevance[:, :, 0]  # [rows, starts, inner]
@@ -157,10 +180,10 @@ class Descent:
         place = self.heads[site, layer][: window.rows, window.first : window.last]
         place.copy_(sums.unflatten(-1, shape).sum(-1))
         message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
-        gate = self.flows.gate(site, layer)
+        gate = self.recorded.gate(site, layer)
         if gate is not None:
             gate = gate[: window.rows] if gate.dim() == 2 else gate
-            message = self.rule.gate(message, gate[..., None, None, None])
+            message = self.maps.gate(message, gate[..., None, None, None])
         return message
 
     def _attend(
@@ -168,11 +191,10 @@ class Descent:
     ) -> tuple[Tensor | None, Tensor | None, Tensor]:
         """Messages at queries, keys and values from those at head outputs."""
         if not self.by_softmax:
-            return None, None, self.flows.heads(site, layer)(message, at, keys)
+            return None, None, self.recorded.heads(site, layer)(message, at, keys)
         names = ("weights", "queries", "keys", "values")
         weights, queries, others, values = (self.recording[site, layer, name] for name in names)
-        return through_softmax(
-            self.rule,
+        return self.maps.softmax(
             message,
             weights[: at.rows, :, : at.last, :keys],
             queries[: at.rows, :, : at.last],
@@ -190,9 +212,21 @@ class Descent:
     def _arrive(self, station: str, part: str, layer: int, message: Tensor) -> Tensor:
         """Note what arrives at a station; the message itself goes on."""
         activation = self.at(self.recording[part, layer, "result"])
-        self.audit.arrive(station, self.rule.relevance(message, activation))
+        relevance = self.maps.relevance(message, activation)
+        self.audit.arrive(station, relevance)
+        if self.tokens is not None and station in ("dec_in", "enc_in"):
+            place = self.tokens.prefix if station == "dec_in" else self.tokens.source
+            self._keep_tokens(place, relevance.sum(-1))
         self.station = station
         return message
+
+    def _keep_tokens(self, place: Tensor, relevance: Tensor) -> None:
+        """Relevance `[rows, length, starts]`, or one position per start, by step and token."""
+        window = self.window
+        if not self.spread:
+            relevance = self._spread(relevance[..., None], 1)[..., 0]
+        kept = place[: window.rows, window.first : window.last, : relevance.shape[1]]
+        kept.copy_(relevance.transpose(1, 2))
 
     def _spread(self, message: Tensor, dim: int) -> Tensor:
         """`[..., starts, 1, width]` to `[..., last, starts, width]` with start i at `first + i`.
