@@ -9,8 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from headcount.cli.data import NAMES, data
-from headcount.data.corpora import KNOWN
+from headcount.cli.data import data
 from headcount.errors import UserError
 
 app = typer.Typer()
@@ -54,7 +53,3 @@ def test_people_are_told_in_two_lines(table: Path, tmp_path: Path) -> None:
 def test_bad_input_is_a_user_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="There is no corpus"):
         run("nothing", "--out", tmp_path / "out")
-
-
-def test_help_names_every_corpus() -> None:
-    assert NAMES.split(", ") == list(KNOWN)

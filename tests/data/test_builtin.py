@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from headcount.data.build import fetch_corpus
 from headcount.data.builtin import PAIRS, builtin_source, generate
-from headcount.data.builtin_french import (
+from headcount.data.builtin.french import (
     adjective_form,
     compound_past,
     definite,
@@ -24,7 +25,7 @@ from headcount.data.builtin_french import (
     possessive,
     with_preposition,
 )
-from headcount.data.builtin_lexicon import (
+from headcount.data.builtin.lexicon import (
     ADJECTIVES,
     GIVING,
     INTRANSITIVE,
@@ -37,7 +38,6 @@ from headcount.data.builtin_lexicon import (
 )
 from headcount.data.cleaning import normalise
 from headcount.data.conllu import format_sentence, parse_conllu, read_conllu
-from headcount.data.corpora import fetch_corpus
 from headcount.data.splitting import held_out_size
 
 VERBS = [*TRANSITIVE, *PREPOSITIONAL, *INTRANSITIVE, *GIVING, *SAYING]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.corpus import load_corpus
+from headcount.data.corpus_folder import load_corpus
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.pruning.by_score import measured_scores

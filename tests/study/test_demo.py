@@ -40,5 +40,5 @@ def test_bleu_on_text_that_only_the_pruned_model_has_trained_on_is_explained(
 
 
 def test_a_corpus_that_nobody_knows_is_refused_before_anything_is_written() -> None:
-    with pytest.raises(UserError, match=r"no corpus 'tatoeba-fr'.*Did you mean tatoeba-en-fr"):
+    with pytest.raises(UserError, match=r"no corpus 'tatoeba-fr'.*Did you mean 'tatoeba-en-fr'"):
         demo_study("tatoeba-fr", train=False, minutes=None)

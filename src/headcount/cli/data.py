@@ -7,15 +7,11 @@ from pathlib import Path
 import typer
 
 from headcount.cli.console import JSON, QUIET, print_json, progress_bar, remarks
-
-NAMES = (
-    "tatoeba-en-fr, tatoeba-en-uk, tatoeba-en-es, libreoffice-help, builtin, "
-    "opensubtitles, own, mtdata"
-)
+from headcount.data.corpora import corpora_help
 
 
 def data(
-    name: str = typer.Argument(..., help=f"Which corpus: {NAMES}."),
+    name: str = typer.Argument(..., help=f"Which corpus.\n\n{corpora_help()}"),
     out: Path = typer.Option(..., "--out", help="The folder to write."),
     pair: str | None = typer.Option(None, "--pair", help="Source and target language: en-ru."),
     pairs: int | None = typer.Option(
@@ -35,7 +31,7 @@ def data(
     quiet: bool = QUIET,
 ) -> None:
     """Fetch a known corpus, or take your own text; check, clean and split it."""
-    from headcount.data.corpora import fetch_corpus
+    from headcount.data.build import fetch_corpus
 
     was_there = (out / "corpus.json").exists()
     with progress_bar(quiet) as bar:

@@ -15,6 +15,7 @@ from headcount.data.pairs import Pair
 
 FILTERS = (
     "malformed",
+    "unaligned",
     "low overlap",
     "empty",
     "misencoded",

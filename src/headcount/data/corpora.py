@@ -1,328 +1,39 @@
-"""The known corpora, and how any of them becomes a clean folder of splits.
+"""The registry of corpora: every name that `headcount data` and a recipe's `data.corpus` take.
 
-    corpus = fetch_corpus("tatoeba-en-fr", Path("data/tatoeba"))
-    corpus.path("train", "source")
-
-Reading is streamed and what is remembered of a pair are two 8-byte hashes and a label, so that
-millions of pairs need a few hundred megabytes.
+A corpus is one file beside this one, with its entry at the top, and its line here.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-from array import array
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import IO, Any
+from headcount.data.builtin import BUILTIN
+from headcount.data.debian_descriptions import DEBIAN_DESCRIPTIONS
+from headcount.data.libreoffice import LIBREOFFICE_HELP
+from headcount.data.mtdata_source import MTDATA
+from headcount.data.opensubtitles import OPENSUBTITLES
+from headcount.data.pairs import KnownCorpus
+from headcount.data.parallel_text import OWN
+from headcount.data.tatoeba import TATOEBA
+from headcount.registry import Registry
 
-import numpy as np
-
-from headcount.data.builtin import builtin_source
-from headcount.data.cleaning import (
-    FILTERS,
-    Limits,
-    hash64,
-    normalise,
-    reason_to_drop,
-    split_key,
+CORPORA: Registry[KnownCorpus] = Registry(
+    "corpus",
+    [
+        *TATOEBA,
+        DEBIAN_DESCRIPTIONS,
+        LIBREOFFICE_HELP,
+        BUILTIN,
+        OPENSUBTITLES,
+        OWN,
+        MTDATA,
+    ],
 )
-from headcount.data.corpus import DESCRIPTION, Corpus, load_corpus
-from headcount.data.fetch import sha256_of
-from headcount.data.libreoffice import LANGUAGES, libreoffice_source
-from headcount.data.mtdata_source import mtdata_source
-from headcount.data.opensubtitles import LEAST_OVERLAP, opensubtitles_source
-from headcount.data.pairs import SPLITS, Pair, Source, parse_language_pair
-from headcount.data.parallel_text import own_source
-from headcount.data.splitting import (
-    DROPPED_AS,
-    UNLABELLED,
-    Labels,
-    assign_splits,
-    mark_duplicates,
-    sample_train,
-)
-from headcount.data.tatoeba import tatoeba_source
-from headcount.errors import UserError
-from headcount.files import atomic_folder, write_json
-from headcount.progress import Progress, silent
-
-__all__ = ["KNOWN", "Corpus", "KnownCorpus", "fetch_corpus", "load_corpus"]
-
-FORMAT = 1
-"""Raised when the same input would give another folder."""
-
-_EVERY = 5000  # pairs between two reports of progress
 
 
-@dataclass(frozen=True)
-class Request:
-    """What a user asked for, as far as it concerns where the pairs come from."""
-
-    pair: tuple[str, str] | None
-    origin: Path | None = None
-    pairs: int | None = None
-    seed: int = 0
-    overlap: float = LEAST_OVERLAP
-    datasets: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class KnownCorpus:
-    """One name that `headcount data` takes."""
-
-    summary: str
-    open: Callable[[Request], Source]
-    pairs: tuple[str, ...] = ()
-    """The language pairs to choose from; none where the user's own text decides."""
-
-
-KNOWN: dict[str, KnownCorpus] = {
-    "tatoeba-en-fr": KnownCorpus(
-        "short conversational sentences, 178 000 pairs",
-        lambda request: tatoeba_source("fr"),
-        ("en-fr",),
-    ),
-    "tatoeba-en-uk": KnownCorpus(
-        "short conversational sentences, 158 000 pairs",
-        lambda request: tatoeba_source("uk"),
-        ("en-uk",),
-    ),
-    "tatoeba-en-es": KnownCorpus(
-        "short conversational sentences, 141 000 pairs",
-        lambda request: tatoeba_source("es"),
-        ("en-es",),
-    ),
-    "libreoffice-help": KnownCorpus(
-        "long technical sentences, 20 000 to 35 000 pairs; needs apt",
-        lambda request: libreoffice_source((request.pair or ("", ""))[1]),
-        tuple(f"en-{language}" for language in LANGUAGES),
-    ),
-    "builtin": KnownCorpus(
-        "4000 or more generated pairs with gold trees; needs no network",
-        lambda request: builtin_source(request.pairs, request.seed),
-        ("en-fr",),
-    ),
-    "opensubtitles": KnownCorpus(
-        "OPUS's XML files of yours; add --from and --pair",
-        lambda request: opensubtitles_source(request.origin, request.pair, request.overlap),
-    ),
-    "own": KnownCorpus(
-        "plain text or TSV files of your own; add --from and --pair",
-        lambda request: own_source(request.origin, request.pair),
-    ),
-    "mtdata": KnownCorpus(
-        "official WMT and OPUS corpora by name; add --dataset and --pair; needs headcount[mtdata]",
-        lambda request: mtdata_source(request.pair, request.datasets),
-    ),
-}
-
-
-def fetch_corpus(
-    name: str,
-    out: Path,
-    pair: str | None = None,
-    pairs: int | None = None,
-    *,
-    seed: int = 0,
-    origin: Path | None = None,
-    overlap: float = LEAST_OVERLAP,
-    datasets: tuple[str, ...] = (),
-    limits: Limits | None = None,
-    progress: Progress = silent,
-) -> Corpus:
-    """Fetch, clean and split a corpus into `out`; a folder that already holds it is left alone.
-
-    `pairs` samples that many training pairs; dev and test are the same with and without it.
-    `origin` is the user's own file or folder (`own`, `opensubtitles`), `overlap` the least
-    overlap in time of two subtitles (App. B.1), `datasets` names for `mtdata`.
-    """
-    if pairs is not None and pairs < 1:
-        raise UserError(f"--pairs {pairs} is not a number of pairs.", "Give 1 or more.")
-    out = out.absolute()
-    known = look_up_corpus(name)
-    request = Request(_choose_pair(name, known, pair), origin, pairs, seed, overlap, datasets)
-    source = known.open(request)
-    limits = limits or Limits()
-    identity = _identity(source, pairs, seed, limits)
-    if out.exists() and (out.is_file() or any(out.iterdir())):
-        return _existing(out, identity)
-    with atomic_folder(out) as folder:
-        _build(source, folder, identity, pairs, seed, limits, progress)
-    return load_corpus(out, check=False)
-
-
-def look_up_corpus(name: str) -> KnownCorpus:
-    if name in KNOWN:
-        return KNOWN[name]
-    near = difflib.get_close_matches(name, KNOWN, n=1)
-    hint = f"Did you mean {near[0]}? " if near else ""
-    raise UserError(f"There is no corpus '{name}'.", f"{hint}Known: {', '.join(KNOWN)}.")
-
-
-def _choose_pair(name: str, known: KnownCorpus, pair: str | None) -> tuple[str, str] | None:
-    if pair is None:
-        if len(known.pairs) > 1:
-            raise UserError(
-                f"{name} has several language pairs.", f"Add --pair {' or '.join(known.pairs)}."
-            )
-        return parse_language_pair(known.pairs[0]) if known.pairs else None
-    if known.pairs and pair not in known.pairs:
-        raise UserError(
-            f"{name} does not have the language pair {pair}.",
-            f"It has {', '.join(known.pairs)}.",
-        )
-    return parse_language_pair(pair)
-
-
-def _identity(source: Source, pairs: int | None, seed: int, limits: Limits) -> dict[str, Any]:
-    """All that decides what a folder will hold."""
-    return {
-        "format": FORMAT,
-        "name": source.name,
-        "languages": {"source": source.languages[0], "target": source.languages[1]},
-        "inputs": dict(source.inputs),
-        "options": dict(source.options),
-        "limits": asdict(limits),
-        "pairs": pairs,
-        "seed": seed,
-    }
-
-
-def _existing(out: Path, identity: dict[str, Any]) -> Corpus:
-    """The corpus of a folder that already holds what was asked for, else an error."""
-    if (out / DESCRIPTION).is_file():
-        corpus = load_corpus(out, check=False)
-        same = all(corpus.description.get(key) == value for key, value in identity.items())
-        files = corpus.description.get("files", {})
-        if same and all(
-            (out / name).is_file() and sha256_of(out / name) == sha for name, sha in files.items()
-        ):
-            return corpus
-        problem = f"{out} already holds another or a changed corpus."
-    else:
-        problem = f"{out} is a file." if out.is_file() else f"{out} is not empty."
-    raise UserError(problem, "Choose another --out, or remove it first.")
-
-
-def _build(
-    source: Source,
-    folder: Path,
-    identity: dict[str, Any],
-    pairs: int | None,
-    seed: int,
-    limits: Limits,
-    progress: Progress,
-) -> None:
-    spool = folder / "spool"
-    collected = _collect(source, spool, limits, progress)
-    pair_hashes = np.frombuffer(collected.pair_hashes, dtype=np.uint64)
-    labels = np.frombuffer(collected.labels, dtype=np.int8).copy()
-    if not len(labels):
-        raise UserError(
-            f"Not one of the {collected.read} pairs of {source.name} passed the filters "
-            f"({_summary(collected.dropped)}).",
-            "Check that the two sides are what you think they are.",
-        )
-    mark_duplicates(pair_hashes, labels)
-    assign_splits(np.frombuffer(collected.key_hashes, dtype=np.uint64), labels)
-    if pairs is not None:
-        sample_train(pair_hashes, labels, pairs, seed)
-    for label, name in DROPPED_AS.items():
-        collected.dropped[name] = int(np.count_nonzero(labels == label))
-    _write_splits(source, spool, labels, folder, progress)
-    spool.unlink()
-    write_json(folder / DESCRIPTION, _description(source, folder, identity, collected, labels))
-
-
-@dataclass
-class _Collected:
-    """What is remembered of the pairs that passed the filters: 17 bytes each."""
-
-    read: int = 0
-    dropped: Counter[str] = field(default_factory=Counter)
-    pair_hashes: array[int] = field(default_factory=lambda: array("Q"))
-    key_hashes: array[int] = field(default_factory=lambda: array("Q"))
-    labels: array[int] = field(default_factory=lambda: array("b"))
-
-
-def _collect(source: Source, spool: Path, limits: Limits, progress: Progress) -> _Collected:
-    """First pass: normalise, filter, and keep the rest on disk until the splits are known."""
-    collected = _Collected()
-    english = next((i for i, name in enumerate(source.languages) if name in ("en", "eng")), 0)
-    with spool.open("w", encoding="utf-8", newline="\n") as handle:
-        for raw in source.read(progress):
-            collected.read += 1
-            if collected.read % _EVERY == 0:
-                progress("Reading pairs", collected.read, None)
-            pair = raw._replace(source=normalise(raw.source), target=normalise(raw.target))
-            reason = reason_to_drop(pair, limits)
-            if reason is not None:
-                collected.dropped[reason] += 1
-                continue
-            line = f"{pair.source}\t{pair.target}"
-            collected.pair_hashes.append(hash64(line))
-            collected.key_hashes.append(hash64(split_key(pair[english])))
-            collected.labels.append(SPLITS.index(pair.split) if pair.split else UNLABELLED)
-            handle.write(f"{line}\t{json.dumps(pair.tree)}\n" if pair.tree else f"{line}\n")
-    progress("Reading pairs", collected.read, collected.read)
-    return collected
-
-
-def _write_splits(
-    source: Source, spool: Path, labels: Labels, folder: Path, progress: Progress
-) -> None:
-    """Second pass: every kept pair goes to the files of its split."""
-    with ExitStack() as stack:
-        files: dict[tuple[str, str], IO[str]] = {}
-
-        def write(split: str, ending: str, text: str) -> None:
-            if (split, ending) not in files:
-                path = folder / f"{split}.{ending}"
-                opened = path.open("w", encoding="utf-8", newline="\n")
-                files[split, ending] = stack.enter_context(opened)
-            files[split, ending].write(text)
-
-        for number, (label, pair) in enumerate(zip(labels.tolist(), _spooled(spool), strict=True)):
-            if number % _EVERY == 0:
-                progress("Writing splits", number, len(labels))
-            if label >= 0:
-                split = SPLITS[label]
-                write(split, source.languages[0], f"{pair.source}\n")
-                write(split, source.languages[1], f"{pair.target}\n")
-                if pair.tree:
-                    write(split, "conllu", pair.tree)
-    progress("Writing splits", len(labels), len(labels))
-
-
-def _spooled(spool: Path) -> Iterator[Pair]:
-    with spool.open(encoding="utf-8", newline="\n") as handle:
-        for line in handle:
-            source, target, *tree = line.rstrip("\n").split("\t")
-            yield Pair(source, target, tree=json.loads(tree[0]) if tree else "")
-
-
-def _description(
-    source: Source,
-    folder: Path,
-    identity: dict[str, Any],
-    collected: _Collected,
-    labels: Labels,
-) -> dict[str, Any]:
-    counts = {split: int(np.count_nonzero(labels == i)) for i, split in enumerate(SPLITS)}
-    return identity | {
-        "source": source.description,
-        "licence": source.licence,
-        "attribution": source.attribution,
-        "read": collected.read,
-        "dropped": {name: collected.dropped[name] for name in FILTERS},
-        "counts": counts,
-        "files": {path.name: sha256_of(path) for path in sorted(folder.iterdir())},
-    }
-
-
-def _summary(dropped: Counter[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in dropped.items()) or "none was read"
+def corpora_help() -> str:
+    """One line per corpus: name, what it is, languages, what it needs."""
+    return "\n".join(
+        f"{corpus.name}: {corpus.help}"
+        + (f" ({', '.join(corpus.language_pairs)})" if corpus.language_pairs else "")
+        + (f"; {corpus.needs}" if corpus.needs else "")
+        for corpus in CORPORA.values()
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -32,6 +33,16 @@ def cache_folder() -> Path:
     """Where fetched files are kept: $HEADCOUNT_CACHE, else ~/.cache/headcount."""
     named = os.environ.get("HEADCOUNT_CACHE")
     return Path(named) if named else Path.home() / ".cache" / "headcount"
+
+
+def require_tools(corpus: str, *tools: str) -> None:
+    """One clear line where a corpus comes through apt and this machine has none."""
+    for tool in tools:
+        if shutil.which(tool) is None:
+            raise UserError(
+                f"{corpus} comes through Debian's apt, and there is no {tool} here.",
+                "Fetch it on a Debian or Ubuntu machine, or choose another corpus.",
+            )
 
 
 def sha256_of(path: Path) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from headcount.data.pairs import SPLITS, Pair, Source, faulty
+from headcount.data.pairs import SPLITS, KnownCorpus, Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.progress import Progress
 
@@ -34,9 +34,9 @@ def mtdata_source(pair: tuple[str, str] | None, datasets: tuple[str, ...]) -> So
 
     cited = {key for _, entry in entries for key in entry.cite or ()}
     return Source(
-        name="mtdata",
+        name=MTDATA.name,
         description=f"Through mtdata {library.version}: {', '.join(datasets)}",
-        licence="see each dataset's own terms",
+        licence=MTDATA.licence,
         attribution=f"to be cited, by mtdata's keys: {', '.join(sorted(cited)) or 'none given'}",
         languages=pair,
         inputs=dict.fromkeys(datasets, f"mtdata {library.version}"),
@@ -112,3 +112,12 @@ class _Library:
             return None
         fits, swapped = self.languages.BCP47Tag.check_compat_swap(wanted, entry.did.langs)
         return bool(swapped) if fits else None
+
+
+MTDATA = KnownCorpus(
+    name="mtdata",
+    help="official WMT and OPUS corpora by name",
+    licence="see each dataset's own terms",
+    open=lambda request: mtdata_source(request.languages, request.datasets),
+    needs="add --dataset and --pair; needs the extra mtdata",
+)

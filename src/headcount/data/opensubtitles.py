@@ -13,11 +13,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import Pair, Source, faulty
+from headcount.data.pairs import LEAST_OVERLAP, KnownCorpus, Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.progress import Progress
-
-LEAST_OVERLAP = 0.9
 
 
 def opensubtitles_source(
@@ -38,9 +36,9 @@ def opensubtitles_source(
             yield found._replace(source=found.target, target=found.source) if swapped else found
 
     return Source(
-        name="opensubtitles",
+        name=OPENSUBTITLES.name,
         description=f"OpenSubtitles in OPUS form, aligned by {links.name}",
-        licence="see opensubtitles.org; distributed by OPUS for research",
+        licence=OPENSUBTITLES.licence,
         attribution="OpenSubtitles (opensubtitles.org), OPUS; Lison and Tiedemann (2016)",
         languages=pair,
         inputs={links.name: sha256_of(links)},
@@ -162,3 +160,12 @@ def _events(path: Path, tags: tuple[str, ...]) -> Iterator[tuple[str, ElementTre
                         open_elements[-1].remove(element)
         except (ElementTree.ParseError, gzip.BadGzipFile, EOFError) as error:
             raise UserError(f"{path} is not sound XML ({error}).", "Unpack it again.") from error
+
+
+OPENSUBTITLES = KnownCorpus(
+    name="opensubtitles",
+    help="OPUS's XML files of yours",
+    licence="see opensubtitles.org; distributed by OPUS for research",
+    open=lambda request: opensubtitles_source(request.origin, request.languages, request.overlap),
+    needs="add --from and --pair",
+)

@@ -1,15 +1,19 @@
-"""A sentence pair, and a source of them: what every reader of a corpus gives to the cleaning."""
+"""Sentence pairs, where they come from, and what an entry of the registry of corpora holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 from headcount.errors import UserError
-from headcount.progress import Progress
+from headcount.progress import Progress, silent
 
 SPLITS = ("train", "dev", "test")
+
+LEAST_OVERLAP = 0.9
+"""Of two subtitles, in time (App. B.1)."""
 
 
 class Pair(NamedTuple):
@@ -36,8 +40,8 @@ def faulty(reason: str) -> Pair:
 class Source:
     """Where pairs come from, what is owed to whom, and how to read them.
 
-    `inputs` identifies the content (file name to sha256, or what else pins it), so that a folder
-    made from the very same input can be recognised.
+    `inputs` identifies the content (file name to sha256, or whatever else pins it), so that a
+    folder made from the very same input can be recognised.
     """
 
     name: str
@@ -48,6 +52,54 @@ class Source:
     inputs: Mapping[str, str]
     read: Callable[[Progress], Iterator[Pair]]
     options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asked for, as far as it concerns where the pairs come from.
+
+    `origin` is the user's own file or folder, `overlap` the least overlap in time of two
+    subtitles, `datasets` names for mtdata.
+    """
+
+    languages: tuple[str, str] | None
+    origin: Path | None = None
+    pairs: int | None = None
+    seed: int = 0
+    overlap: float = LEAST_OVERLAP
+    datasets: tuple[str, ...] = ()
+    progress: Progress = silent
+
+
+@dataclass(frozen=True)
+class KnownCorpus:
+    """One name that `headcount data` takes: an entry of the registry in `corpora.py`."""
+
+    name: str
+    help: str
+    licence: str
+    open: Callable[[Request], Source]
+    """Finds out what there is to read (and from where), without reading the pairs yet."""
+    language_pairs: tuple[str, ...] = ()
+    """The language pairs to choose from; none where the user's own text decides."""
+    needs: str = ""
+    """What has to be there or said for it: apt, an extra, options."""
+
+    def choose_languages(self, pair: str | None) -> tuple[str, str] | None:
+        """The languages of `--pair`, or of the only pair that there is."""
+        if pair is None:
+            if len(self.language_pairs) > 1:
+                raise UserError(
+                    f"{self.name} has several language pairs.",
+                    f"Add --pair {' or '.join(self.language_pairs)}.",
+                )
+            return parse_language_pair(self.language_pairs[0]) if self.language_pairs else None
+        if self.language_pairs and pair not in self.language_pairs:
+            raise UserError(
+                f"{self.name} does not have the language pair {pair}.",
+                f"It has {', '.join(self.language_pairs)}.",
+            )
+        return parse_language_pair(pair)
 
 
 def parse_language_pair(text: str) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import Pair, Source, faulty
+from headcount.data.pairs import KnownCorpus, Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.progress import Progress
@@ -44,9 +44,9 @@ def own_source(origin: Path | None, pair: tuple[str, str] | None) -> Source:
             yield from (found._replace(split=split) for found in reader)
 
     return Source(
-        name="own",
+        name=OWN.name,
         description=f"The user's own text: {', '.join(path.name for path in files)}",
-        licence="unknown: the user's own text",
+        licence=OWN.licence,
         attribution="",
         languages=pair,
         inputs={path.name: sha256_of(path) for path in files},
@@ -113,3 +113,12 @@ def read_two(source: Path, target: Path) -> Iterator[Pair]:
 
 def _words(path: Path) -> list[str]:
     return re.split(r"[._]", path.name)
+
+
+OWN = KnownCorpus(
+    name="own",
+    help="plain text or TSV files of your own",
+    licence="unknown: the user's own text",
+    open=lambda request: own_source(request.origin, request.languages),
+    needs="add --from and --pair",
+)

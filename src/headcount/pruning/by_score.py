@@ -15,7 +15,7 @@ from headcount.ranking.measuring import MEASURES
 from headcount.ranking.rank import random_scores, rank, saved_ranking, weights_hash
 
 if TYPE_CHECKING:
-    from headcount.data.corpora import Corpus
+    from headcount.data.corpus_folder import Corpus
     from headcount.pruning.settings import PruneSettings
     from headcount.run import Run
     from headcount.training.distribution import Workers

@@ -6,8 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from headcount.config import Config
-from headcount.data.corpora import load_corpus
-from headcount.data.corpus import count_pairs
+from headcount.data.corpus_folder import count_pairs, load_corpus
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.run import Run

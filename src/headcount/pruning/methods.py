@@ -18,7 +18,7 @@ from headcount.ranking.measuring import MEASURES
 from headcount.registry import Registry
 
 if TYPE_CHECKING:
-    from headcount.data.corpora import Corpus
+    from headcount.data.corpus_folder import Corpus
     from headcount.heads import Head
     from headcount.pruning.settings import PruneSettings
     from headcount.run import Run

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.arithmetic import count_parameters
-from headcount.data.corpora import load_corpus
+from headcount.data.corpus_folder import load_corpus
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError

@@ -23,7 +23,7 @@ import torch
 
 from headcount.bench.arithmetic import count_parameters
 from headcount.bench.timing import interleaved
-from headcount.data.corpora import load_corpus
+from headcount.data.corpus_folder import load_corpus
 from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text

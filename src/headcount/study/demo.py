@@ -11,7 +11,7 @@ from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
-from headcount.data.corpora import look_up_corpus
+from headcount.data.corpora import CORPORA
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.run import load_run
@@ -42,7 +42,7 @@ def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyC
     pair = study.pairs[0]
     settings = []
     if corpus is not None:
-        look_up_corpus(corpus)  # before anything is written
+        CORPORA.find(corpus)  # before anything is written
         settings.append(f"data.corpus={corpus}")
     if train:
         pair.recipe = recipes / "demo.yaml"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from headcount.bench.arithmetic import count_parameters
-from headcount.data.corpora import load_corpus
+from headcount.data.corpus_folder import load_corpus
 from headcount.data.sampling import spread
 from headcount.files import read_json, write_json
 from headcount.progress import silent

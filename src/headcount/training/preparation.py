@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headcount.config import DataConfig, TrainingConfig
-from headcount.data.corpora import Corpus, fetch_corpus, load_corpus
+from headcount.data.build import fetch_corpus
+from headcount.data.corpus_folder import Corpus, load_corpus
 from headcount.data.fetch import cache_folder
 from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare

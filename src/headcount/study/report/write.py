@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headcount.data.corpus import find_side
+from headcount.data.corpus_folder import find_side
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file, write_json, write_text
 from headcount.progress import Progress, silent

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from headcount.data.builtin_grammar import Grammar
-from headcount.data.builtin_phrases import sentence_of
-from headcount.data.conllu import Sentence, format_sentence
-from headcount.data.pairs import Pair, Source
-from headcount.data.splitting import held_out_size
+from headcount.data.pairs import KnownCorpus, Pair, Source
 from headcount.progress import Progress
+
+if TYPE_CHECKING:
+    from headcount.data.conllu import Sentence
 
 PAIRS = 4000
 SHORTEST, LONGEST = 4, 22  # words and punctuation
@@ -17,6 +17,9 @@ SHORTEST, LONGEST = 4, 22  # words and punctuation
 
 def builtin_source(pairs: int | None = None, seed: int = 0) -> Source:
     """The built-in corpus: 4000 pairs in all, or as many as `pairs` training pairs need."""
+    from headcount.data.conllu import format_sentence
+    from headcount.data.splitting import held_out_size
+
     total = PAIRS
     if pairs is not None:
         while total - 2 * held_out_size(total) < pairs:
@@ -29,9 +32,9 @@ def builtin_source(pairs: int | None = None, seed: int = 0) -> Source:
             yield Pair(sentence.text, translation, tree=format_sentence(sentence))
 
     return Source(
-        name="builtin",
+        name=BUILTIN.name,
         description="Made by headcount's own small grammar, with gold dependency trees",
-        licence="Apache-2.0",
+        licence=BUILTIN.licence,
         attribution="headcount",
         languages=("en", "fr"),
         inputs={"grammar": "1", "sentences": str(total)},
@@ -41,6 +44,10 @@ def builtin_source(pairs: int | None = None, seed: int = 0) -> Source:
 
 def generate(count: int, seed: int = 0) -> Iterator[tuple[Sentence, str]]:
     """English sentences with their trees and French translations; no English sentence twice."""
+    # Imported here, since the grammar reads its lexicon, and `--help` need not wait for that.
+    from headcount.data.builtin.grammar import Grammar
+    from headcount.data.builtin.phrases import sentence_of
+
     grammar = Grammar(seed)
     seen: set[str] = set()
     while len(seen) < count:
@@ -49,3 +56,12 @@ def generate(count: int, seed: int = 0) -> Iterator[tuple[Sentence, str]]:
         if sentence.text not in seen and SHORTEST <= len(sentence.words) <= LONGEST:
             seen.add(sentence.text)
             yield sentence, translation
+
+
+BUILTIN = KnownCorpus(
+    name="builtin",
+    help="4000 or more generated pairs with gold trees; needs no network",
+    licence="Apache-2.0",
+    open=lambda request: builtin_source(request.pairs, request.seed),
+    language_pairs=("en-fr",),
+)

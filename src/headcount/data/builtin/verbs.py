@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headcount.data import builtin_french as french
-from headcount.data.builtin_lexicon import Verb
-from headcount.data.builtin_phrases import Node, NounPhrase
+from headcount.data.builtin import french
+from headcount.data.builtin.lexicon import Verb
+from headcount.data.builtin.phrases import Node, NounPhrase
 
 
 @dataclass

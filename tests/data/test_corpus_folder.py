@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.corpus import load_corpus
+from headcount.data.corpus_folder import load_corpus
 from headcount.errors import UserError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 
-from headcount.data.builtin_lexicon import Adjective, Verb, soften
+from headcount.data.builtin.lexicon import Adjective, Verb, soften
 
 _ASPIRATED = ("hibou", "hérisson", "homard", "héros", "hache")
 _ELIDING = {"je", "me", "te", "se", "ne", "de", "que", "le", "la"}

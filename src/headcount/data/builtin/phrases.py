@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TypeVar
 
-from headcount.data import builtin_french as french
-from headcount.data.builtin_lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
+from headcount.data.builtin import french
+from headcount.data.builtin.lexicon import ADJECTIVES, NAMES, NOUNS, Adjective, Noun
 from headcount.data.conllu import Sentence, Word, text_of
 
 T = TypeVar("T")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headcount.data import builtin_french as french
-from headcount.data.builtin_lexicon import (
+from headcount.data.builtin import french
+from headcount.data.builtin.lexicon import (
     ADJECTIVES,
     GIVING,
     INTRANSITIVE,
@@ -15,8 +15,8 @@ from headcount.data.builtin_lexicon import (
     TRANSITIVE,
     Verb,
 )
-from headcount.data.builtin_phrases import DEGREES, Chooser, Node, NounPhrase, NounPhrases
-from headcount.data.builtin_verbs import Predicate, copula, english_group, french_group, not_node
+from headcount.data.builtin.phrases import DEGREES, Chooser, Node, NounPhrase, NounPhrases
+from headcount.data.builtin.verbs import Predicate, copula, english_group, french_group, not_node
 
 PERSON = frozenset({"person"})
 ALIVE = frozenset({"person", "animal"})

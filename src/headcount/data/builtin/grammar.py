@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headcount.data import builtin_french as french
-from headcount.data.builtin_clauses import PERSON, Clause, Clauses, verbal
-from headcount.data.builtin_lexicon import SAYING
-from headcount.data.builtin_phrases import Chooser, Node, NounPhrase
-from headcount.data.builtin_verbs import Predicate
+from headcount.data.builtin import french
+from headcount.data.builtin.clauses import PERSON, Clause, Clauses, verbal
+from headcount.data.builtin.lexicon import SAYING
+from headcount.data.builtin.phrases import Chooser, Node, NounPhrase
+from headcount.data.builtin.verbs import Predicate
 
 # When: English words, French words, and the tense that goes with them.
 TIMES = {

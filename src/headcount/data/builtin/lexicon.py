@@ -1,6 +1,6 @@
 """The words of the built-in corpus: English and French forms, and what goes with what.
 
-They are in builtin_lexicon.yaml, from common to rare: the grammar draws words in a Zipf-like way
+They are in lexicon.yaml, from common to rare: the grammar draws words in a Zipf-like way
 by their rank, so that a corpus has both very frequent and really rare words, as natural text does.
 """
 
@@ -12,7 +12,7 @@ from importlib.resources import files
 import yaml
 
 _TABLES: dict[str, str] = yaml.safe_load(
-    files("headcount.data").joinpath("builtin_lexicon.yaml").read_text(encoding="utf-8")
+    files("headcount.data.builtin").joinpath("lexicon.yaml").read_text(encoding="utf-8")
 )
 
 
