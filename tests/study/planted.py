@@ -16,6 +16,7 @@ from headcount.files import write_json, write_text
 from headcount.heads import SITES, Head, HeadLayout, HeadTable
 from headcount.roles.relations import DIRECTIONS, PAPER_RELATIONS, arrow
 from headcount.study.explorer import ModelAttention, SentenceAttention, pack
+from headcount.study.paired import SentenceCounts, sentence_counts_path
 
 BASELINES = {"nsubj": 0.40, "obj": 0.42, "amod": 0.75, "advmod": 0.38}
 OFFSETS = {
@@ -48,6 +49,9 @@ class PlantedModel:
     pair: str = "en-fr"
     domain: str = "news"
     bleu: float | None = None
+    bleu_interval: float | None = 0.6
+    counts: SentenceCounts | None = None
+    margin_width: float = 0.03
     columns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     functions: Functions | None = None
     accuracies: Mapping[str, float] = field(default_factory=dict)
@@ -88,7 +92,10 @@ def plant(
     for model in models:
         plant_run(folder / "runs" / model.id, model, by_id)
         if model.bleu is not None:
-            write_json(folder / "scores" / f"{model.id}.json", scores_json(model))
+            path = folder / "scores" / f"{model.id}.json"
+            write_json(path, scores_json(model))
+            if model.counts is not None:
+                model.counts.save(sentence_counts_path(path))
     listed = [
         {
             "id": m.id, "pair": m.pair, "domain": m.domain, "kind": m.kind, "method": m.method,
@@ -114,11 +121,11 @@ def scores_json(model: PlantedModel) -> dict[str, Any]:
     """What the runner writes of a scored model."""
     assert model.bleu is not None
     measure = {"name": "BLEU", "value": model.bleu, "signature": "planted", "mean": model.bleu,
-               "interval": 0.6, "p_value": None}  # fmt: skip
+               "interval": model.bleu_interval, "p_value": None}  # fmt: skip
     chrf = measure | {"name": "chrF2", "value": model.bleu + 20}
     parameters = 100_000 + 1000 * len(model.layout.heads())
     return {"bleu": measure, "chrf": chrf, "lines": 500, "dev_loss": 2.0 - model.bleu / 100,
-            "parameters": parameters, "seconds_per_sentence": 0.01}  # fmt: skip
+            "parameters": parameters}  # fmt: skip
 
 
 def plant_run(folder: Path, model: PlantedModel, by_id: Mapping[str, PlantedModel]) -> None:
@@ -248,7 +255,8 @@ def relation_lines(model: PlantedModel, found: Sequence[dict[str, Any]]) -> list
                  "best_head": best, "accuracy": accuracy, "accuracy_low": accuracy - 0.03,
                  "accuracy_high": accuracy + 0.03, "baseline": base, "baseline_low": base - 0.02,
                  "baseline_high": base + 0.02, "baseline_offset": -1, "margin": accuracy - base,
-                 "margin_low": accuracy - base - 0.03, "margin_high": accuracy - base + 0.03}
+                 "margin_low": accuracy - base - model.margin_width,
+                 "margin_high": accuracy - base + model.margin_width}
             )  # fmt: skip
     return lines
 

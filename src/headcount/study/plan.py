@@ -10,6 +10,7 @@ from headcount.pruning.methods import EXACT, GATES, method_named
 from headcount.ranking.measuring import MEASURES
 from headcount.roles.parses import SPACY_LANGUAGE
 from headcount.study.models import FULL, PRUNED, SCRATCH, Model, models_of
+from headcount.study.paired import sentence_counts_path
 from headcount.study.recipe import PairConfig, StudyConfig
 from headcount.study.stages import Stage
 
@@ -147,7 +148,8 @@ def _analysis_stages(
     yield Stage(
         f"{made.name}/score", "score",
         ("headcount.study.score_model", str(run), str(corpus), str(scores), limit),
-        (scores,), (made.name,), (), (), analysis.score_sentences * SECONDS_A_TRANSLATION,
+        (scores, sentence_counts_path(scores)), (made.name,), (), (),
+        analysis.score_sentences * SECONDS_A_TRANSLATION,
     )  # fmt: skip
     if not _analysed(model):
         return

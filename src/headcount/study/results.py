@@ -5,7 +5,8 @@ The layout is a contract with whatever runs a study:
     study.json               title, created, pairs, models, versions, seeds, times (see `_parse`)
     runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
                              pruning.json where heads were pruned
-    scores/<model id>.json   `ModelScores.to_json()` (`headcount.study.score_model`)
+    scores/<model id>.json   `ModelScores.to_json()` (`headcount.study.score_model`); beside it
+                             <model id>.sentences.json, counts per sentence for paired tests
     bench.json               what `headcount bench --json` gives; optional
     explorer/<model id>.json attention on some sentences (`headcount.study.explorer`); optional
 

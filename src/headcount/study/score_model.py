@@ -15,6 +15,7 @@ from headcount.progress import silent
 from headcount.pruning.data import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, Scores, score_lines
+from headcount.study.paired import SentenceCounts, sentence_counts_path
 from headcount.training.distribution import Workers, default_device
 from headcount.training.evaluation import dev_loss
 from headcount.training.preparation import prepare_training
@@ -23,11 +24,15 @@ from headcount.translation import translate_lines
 
 @dataclass(frozen=True)
 class ModelScores:
-    """How good and how large a model is: BLEU and chrF on the test set, loss on the dev set."""
+    """How good and how large a model is: BLEU and chrF on the test set, loss on the dev set.
+
+    `sentences` has the counts behind BLEU sentence by sentence, in a file of their own.
+    """
 
     test: Scores | None = None
     dev_loss: float | None = None
     parameters: int | None = None
+    sentences: SentenceCounts | None = None
 
     @property
     def bleu(self) -> float | None:
@@ -70,15 +75,25 @@ class ModelScores:
         return {**test, "dev_loss": self.dev_loss, "parameters": self.parameters}
 
     @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> ModelScores:
+    def from_json(
+        cls, stored: dict[str, Any], sentences: SentenceCounts | None = None
+    ) -> ModelScores:
         """What `to_json` gave."""
         test = Scores.from_json(stored) if stored.get("bleu") else None
-        return cls(test, stored.get("dev_loss"), stored.get("parameters"))
+        return cls(test, stored.get("dev_loss"), stored.get("parameters"), sentences)
 
     @classmethod
     def load(cls, path: Path) -> ModelScores:
-        """Read the file of a model."""
-        return cls.from_json(read_json(path))
+        """Read the file of a model, and the counts of sentences where they were kept."""
+        counts = sentence_counts_path(path)
+        kept = SentenceCounts.load(counts) if counts.is_file() else None
+        return cls.from_json(read_json(path), kept)
+
+    def save(self, path: Path) -> None:
+        """Write the file of a model, and the counts of sentences beside it."""
+        if self.sentences is not None:
+            self.sentences.save(sentence_counts_path(path))
+        write_json(path, self.to_json())
 
 
 def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> ModelScores:
@@ -88,18 +103,19 @@ def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> ModelS
     languages = f"{run.config.data.source}-{run.config.data.target}"
     corpus = load_corpus(corpus_folder, languages, check=False)
     pairs = spread(list(corpus.pairs("test")), sentences)
+    references = [reference for _, reference in pairs]
     translations = translate_lines(run, [source for source, _ in pairs])
     data = data_config(run.config, corpus_folder).data
     training = run.config.training.model_copy(update={"bleu_sentences": 0})
     prepared = prepare_training(data, training, silent, tokenizers=run_folder)
     workers = Workers(device=device)
     return ModelScores(
-        score_lines(translations, [reference for _, reference in pairs], RESAMPLES),
+        score_lines(translations, references, RESAMPLES),
         dev_loss(run.model, prepared.dev, run.target_tokenizer, workers),
         count_parameters(run.model),
+        SentenceCounts.of(translations, references),
     )
 
 
 if __name__ == "__main__":
-    scores = score_model(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[4]))
-    write_json(Path(sys.argv[3]), scores.to_json())
+    score_model(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[4])).save(Path(sys.argv[3]))

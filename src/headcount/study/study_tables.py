@@ -137,7 +137,7 @@ def _pruning_row(case: Case, model: StudyModel, scratch: StudyModel | None) -> d
 
 
 def models_table(results: StudyResults) -> Table:
-    """All models: heads, quality, size and speed."""
+    """All models: heads, quality and size."""
     rows = [_model_row(model) for model in results.models]
     columns = [
         Column("id", "model"),
@@ -152,8 +152,8 @@ def models_table(results: StudyResults) -> Table:
     return Table(
         "models",
         "Models",
-        "Every model of the study: heads left, test BLEU with half its 95 % interval, chrF, loss on"
-        " the development set in nats per token, and size.",
+        "Every model: heads left, test BLEU with half its 95 % interval, chrF, loss on the"
+        " development set in nats per token, and size.",
         tuple(shown),
         tuple(rows),
     )

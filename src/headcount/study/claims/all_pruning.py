@@ -6,8 +6,14 @@ from collections.abc import Sequence
 
 from headcount.heads import SITES
 from headcount.study.cases import Case, retained
-from headcount.study.claims.amounts import count, loss_with, mean
-from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
+from headcount.study.claims.amounts import (
+    bleu_difference,
+    count,
+    decide_difference,
+    loss_with,
+    mean,
+)
+from headcount.study.claims.verdict import Claim, Finding, Number, decide, percent, untestable
 from headcount.study.results import StudyModel
 
 HALF_OF_ALL = (0.5, 0.3, 0.55)
@@ -23,24 +29,27 @@ def half_of_all_heads(case: Case) -> Finding:
 
 def pruned_beats_scratch(case: Case) -> Finding:
     """Sec. 6.3: models of the same shape trained from scratch are worse."""
-    gains = [
-        pruned.bleu - scratch.bleu
+    pairs = [
+        (pruned, scratch)
         for pruned, scratch in case.twins()
         if pruned.bleu is not None and scratch.bleu is not None
     ]
-    if not gains:
-        return untestable("No pruned model has a scored from-scratch twin.")
-    better, gained = sum(gain > 0 for gain in gains), mean(gains)
-    return decide(
-        gained > 0 and better >= BETTER_TWINS * len(gains),
-        f"BLEU of pruned models minus that of their twins: {gained:+.2f} on average, better in"
-        f" {better} of {len(gains)}.",
-        twins=len(gains),
-        pruned_better=better,
-        mean_gain=gained,
-        smallest_gain=min(gains),
-        largest_gain=max(gains),
-    )
+    if not pairs:
+        return untestable("No pruned model has a from-scratch twin with a score.")
+    gains = [(pruned.bleu or 0.0) - (scratch.bleu or 0.0) for pruned, scratch in pairs]
+    better = sum(gain > 0 for gain in gains)
+    numbers: dict[str, Number] = {
+        "twins": len(gains),
+        "pruned_better": better,
+        "mean_gain": mean(gains),
+        "smallest_gain": min(gains),
+        "largest_gain": max(gains),
+    }
+    reason = f"Pruned models minus their twins, mean BLEU; better in {better} of {len(gains)}"
+    if better < BETTER_TWINS * len(gains):
+        return decide(False, f"{reason} ({mean(gains):+.2f}).", **numbers)
+    difference = bleu_difference([p for p, _ in pairs], [s for _, s in pairs], twins=True)
+    return decide_difference(difference, 0.0, reason, len(pairs), numbers)
 
 
 def encoder_goes_first(case: Case) -> Finding:

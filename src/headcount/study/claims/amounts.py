@@ -1,4 +1,4 @@
-"""How much of a model was pruned: what claims about pruned models share."""
+"""How much of a model was pruned and what it cost: what claims about pruned models share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from headcount.study.cases import Case, retained
-from headcount.study.claims.verdict import Finding, decide, untestable
+from headcount.study.claims.verdict import Finding, Number, decide, undecided, untestable
+from headcount.study.paired import Difference, paired_difference, unpaired_difference
 from headcount.study.results import StudyModel
 
 TOLERANCE = 0.5
@@ -24,24 +25,88 @@ def loss_with(
         return untestable(none)
     total = retained(case.full, sites)
     scored = [model for model in models if model.bleu is not None]
+    if case.full.bleu is None or not scored:
+        return untestable("The full model and the pruned ones have not both been scored.")
     chosen = nearest(scored, sites, total, about)
-    if case.full.bleu is None or not chosen:
-        low, high = math.ceil(about[1] * total), math.floor(about[2] * total)
-        return untestable(f"No scored model keeps {low} to {high} of the {total} heads.")
-    losses = [case.full.bleu - (model.bleu or 0.0) for model in chosen]
-    loss, heads = mean(losses), retained(chosen[0], sites)
-    return decide(
-        loss <= TOLERANCE,
-        f"{heads} of {total} heads: BLEU {case.full.bleu - loss:.2f} against {case.full.bleu:.2f}"
-        f" ({-loss:+.2f}).",
-        heads=heads,
-        of=total,
-        bleu=case.full.bleu - loss,
-        full_bleu=case.full.bleu,
-        full_bleu_interval=case.full.scores.bleu_interval,
-        loss=loss,
-        models=len(chosen),
+    if not chosen:
+        kept = min((retained(m, sites) for m in scored), key=lambda n: abs(n / total - about[0]))
+        return untestable(_none_keeps(total, about, kept))
+    difference = bleu_difference(chosen, [case.full])
+    heads, bleu = retained(chosen[0], sites), mean([model.bleu or 0.0 for model in chosen])
+    return decide_difference(
+        difference,
+        at_least=-TOLERANCE,
+        reason=f"{heads} of {total} heads: BLEU {bleu:.2f} against {case.full.bleu:.2f}",
+        seeds=len(chosen),
+        numbers={
+            "heads": heads,
+            "of": total,
+            "bleu": bleu,
+            "full_bleu": case.full.bleu,
+            "loss": -difference.value,
+            "models": len(chosen),
+        },
     )
+
+
+def bleu_difference(
+    models: Sequence[StudyModel], others: Sequence[StudyModel], twins: bool = False
+) -> Difference:
+    """Mean test BLEU of models minus that of others; paired where sentence counts were kept."""
+    sides = [[model.scores.sentences for model in side] for side in (models, others)]
+    known = [[counts for counts in side if counts is not None] for side in sides]
+    all_known = [len(side) for side in known] == [len(models), len(others)]
+    if all_known and len({counts.test_set for side in known for counts in side}) == 1:
+        return paired_difference(known[0], known[1], twins=twins)
+    means = [mean([model.bleu or 0.0 for model in side]) for side in (models, others)]
+    halves = [
+        mean([math.inf if m.scores.bleu_interval is None else m.scores.bleu_interval for m in side])
+        for side in (models, others)
+    ]
+    lines = min((m.scores.lines or 0 for m in (*models, *others)), default=0)
+    return unpaired_difference(means[0], halves[0], means[1], halves[1], lines)
+
+
+def decide_difference(
+    difference: Difference,
+    at_least: float,
+    reason: str,
+    seeds: int,
+    numbers: dict[str, Number],
+) -> Finding:
+    """Holds or not where the interval of a difference in BLEU lies on one side of the limit."""
+    known = math.isfinite(difference.half_width)
+    numbers = numbers | {
+        "difference": difference.value,
+        "difference_low": difference.low if known else None,
+        "difference_high": difference.high if known else None,
+        "paired": difference.paired,
+        "test_sentences": difference.sentences,
+    }
+    if not known:
+        return undecided(
+            f"{reason} ({difference.value:+.2f}). The scores have no intervals; score the models"
+            " again.",
+            **numbers,
+        )
+    text = f"{reason} ({difference.value:+.2f}, 95 % interval {difference.low:+.2f} to"
+    text += f" {difference.high:+.2f}{'' if difference.paired else ', not paired'})."
+    if difference.low >= at_least or difference.high < at_least:
+        return decide(difference.low >= at_least, text, **numbers)
+    return undecided(f"{text} {_what_would_decide(difference, at_least, seeds)}", **numbers)
+
+
+def _what_would_decide(difference: Difference, limit: float, seeds: int) -> str:
+    """What a study would need for a verdict on a difference that is too close to the limit."""
+    ways = []
+    if not difference.paired:
+        ways.append("scoring the models again (it keeps counts per sentence for a paired test)")
+    needed = difference.sentences_needed(limit)
+    if needed is not None and needed <= 100 * difference.sentences:
+        ways.append(f"about {needed:,} test sentences instead of {difference.sentences:,}")
+    ways.append(f"more than {seeds} seed{'' if seeds == 1 else 's'}")
+    listed = ", ".join(ways[:-1]) + (" or " if len(ways) > 1 else "") + ways[-1]
+    return f"The interval includes {limit:+.2f}; {listed} could decide it."
 
 
 def nearest(
@@ -54,6 +119,22 @@ def nearest(
         return []
     best = min(inside.values(), key=lambda heads: (abs(heads / total - aim), heads))
     return [model for model in models if inside.get(model.id) == best]
+
+
+def span(total: int, low: float, high: float) -> str | None:
+    """`5 to 12 of the 48 heads`; None where no whole number of heads lies between the shares."""
+    fewest, most = math.ceil(low * total - 1e-9), math.floor(high * total + 1e-9)
+    if fewest > most:
+        return None
+    numbers = str(most) if fewest == most else f"{fewest} to {most}"
+    return f"{numbers} of the {total} heads"
+
+
+def _none_keeps(total: int, about: About, kept: int) -> str:
+    wanted = span(total, about[1], about[2])
+    if wanted is None:
+        return f"The model has only {total} heads: the share that the claim is about is no number."
+    return f"No pruned model keeps {wanted}; the nearest keeps {kept}."
 
 
 def mean(values: Sequence[float]) -> float:

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from headcount.heads import Head
 from headcount.pruning.methods import GATES
 from headcount.study.cases import Case, functions_of, is_specialised, retained
-from headcount.study.claims.amounts import count, loss_with, mean, nearest
-from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
+from headcount.study.claims.amounts import count, loss_with, mean, nearest, span
+from headcount.study.claims.chance import DRAWS, shuffled_within_layers
+from headcount.study.claims.verdict import (
+    Claim,
+    Finding,
+    decide,
+    decide_against_chance,
+    percent,
+    untestable,
+)
 from headcount.study.results import StudyModel
 
 FIFTH, TWELFTH = (1 / 5, 0.1, 0.25), (1 / 12, 0.04, 0.1)
@@ -54,21 +64,30 @@ def specialised_heads_last(case: Case) -> Finding:
         return untestable(NO_ROLES)
     models = _sparse(case, 1 / 12, 1 / 2)
     if not models:
-        return untestable("No learned pruning keeps between 1/12 and 1/2 of the encoder heads.")
+        return untestable(
+            "No learned pruning of the encoder keeps"
+            f" {span(case.encoder_heads, 1 / 12, 1 / 2) or 'so few heads'}."
+        )
     heads = case.full.heads.heads(("enc",))
     special = [head for head in heads if is_specialised(case.full, head)]
     others = [head for head in heads if head not in set(special)]
     if not special or not others:
         return untestable("All heads of the full model, or none, have a function.")
     kept_special, kept_others = _kept_share(models, special), _kept_share(models, others)
-    return decide(
+    p_value, expected = _as_many_by_chance(case, models, set(special))
+    return decide_against_chance(
         kept_special > 0 and kept_special >= SURVIVAL_RATIO * kept_others,
+        p_value,
+        DRAWS,
         f"{percent(kept_special)} of heads with a function stay, {percent(kept_others)} of the"
-        f" others ({count(models)}).",
+        f" others; if the heads that stay were drawn at random within each layer,"
+        f" {percent(expected)} of those with a function would stay, {count(models)}",
+        "more prunings or seeds could decide it",
         specialised_heads=len(special),
         other_heads=len(others),
         kept_specialised=kept_special,
         kept_others=kept_others,
+        kept_by_chance=expected,
         models=len(models),
     )
 
@@ -80,7 +99,10 @@ def functions_survive(case: Case) -> Finding:
     analysed = [model for model in case.encoder_learned if model.roles is not None]
     models = nearest(analysed, ("enc",), case.encoder_heads, THIRD)
     if not models:
-        return untestable("No analysed pruning keeps about 1/3 of the encoder heads (1/4 to 1/2).")
+        return untestable(
+            "No pruning whose heads were analysed keeps"
+            f" {span(case.encoder_heads, THIRD[1], THIRD[2]) or 'about a third of the heads'}."
+        )
     before = _function_names(case.full)
     if not before:
         return untestable("No head of the full model has a function.")
@@ -102,7 +124,9 @@ def functions_drift(case: Case) -> Finding:
         return untestable(NO_ROLES)
     models = [model for model in _sparse(case, 0.0, 1 / 2) if model.roles is not None]
     if not models:
-        return untestable("No analysed learned pruning keeps at most half of the encoder heads.")
+        return untestable(
+            "No learned pruning whose heads were analysed keeps at most half of the encoder heads."
+        )
     drifts = [_drifts(case.full, model) for model in models]
     moved = sum(map(len, drifts))
     with_drift = sum(bool(found) for found in drifts)
@@ -148,7 +172,8 @@ ENCODER_CLAIMS = (
         "Sec. 6.2",
         "Heads with a function are pruned last.",
         "Over learned encoder prunings that keep 1/12 to 1/2 of the heads, the share kept of heads"
-        " with a function in the full model is at least 1.5 times that of the others.",
+        " with a function in the full model is at least 1.5 times that of the others, and at most"
+        " 5 % of random shufflings of functions within layers reach it.",
         specialised_heads_last,
     ),
     Claim(
@@ -184,6 +209,28 @@ def _sparse(case: Case, low: float, high: float) -> list[StudyModel]:
 def _kept_share(models: Sequence[StudyModel], heads: Sequence[Head]) -> float:
     """How many of the heads these models keep, on average."""
     return mean([len(set(heads) & set(model.heads.heads())) / len(heads) for model in models])
+
+
+def _as_many_by_chance(
+    case: Case, models: Sequence[StudyModel], special: set[Head]
+) -> tuple[float, float]:
+    """How likely heads with a function stay as often by chance, and how many stay on average.
+
+    Which heads have a function is shuffled within each layer, the same way for all models: that
+    some layers keep more heads than others is then no evidence.
+    """
+    layers = [case.full.layer("enc", i) for i in range(len(case.full.heads.layers["enc"]))]
+    layers = [heads for heads in layers if heads]
+    marks = [torch.tensor([float(head in special) for head in heads]) for heads in layers]
+    kept = [set(model.heads.heads()) for model in models]
+    stays = [torch.tensor([mean([float(h in k) for k in kept]) for h in heads]) for heads in layers]
+
+    def share(marked: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack([m @ s for m, s in zip(marked, stays, strict=True)]).sum(0)
+
+    drawn = share(shuffled_within_layers(marks))
+    as_many = int((drawn >= share(marks) - 1e-6).sum())
+    return (as_many + 1) / (DRAWS + 1), float(drawn.mean()) / len(special)
 
 
 def _function_names(model: StudyModel) -> set[str]:

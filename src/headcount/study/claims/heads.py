@@ -12,15 +12,23 @@ from headcount.ranking.agreement import comparisons, spearman
 from headcount.roles.criteria import POSITIONAL, RARE
 from headcount.roles.relations import PAPER_RELATIONS
 from headcount.study.cases import Case
-from headcount.study.claims.verdict import Claim, Finding, decide, percent, untestable
+from headcount.study.claims.chance import DRAWS, shuffled_within_layers
+from headcount.study.claims.readings import under_both_readings
+from headcount.study.claims.verdict import (
+    Claim,
+    Finding,
+    decide,
+    decide_against_chance,
+    percent,
+    undecided,
+    untestable,
+)
 from headcount.study.results import StudyModel
 from headcount.study.role_results import RelationLine
 
 TOP_SHARE = 0.25
 RELEVANCE_OF_TOP = 0.5
 AGREEMENT = 0.3
-PERMUTATIONS = 2000
-SIGNIFICANT = 0.05
 CONFIDENT = 0.8
 BETTER_THAN_OTHERS = 0.75
 MARGIN = 0.10
@@ -31,9 +39,9 @@ NOT_RANKED = "Relevance was not measured (headcount rank)."
 NO_ROLES = "Functions of heads were not looked for (headcount roles)."
 
 
-def few_heads_carry_relevance(case: Case) -> Finding:
+def few_heads_carry_relevance(case: Case, column: str) -> Finding:
     """Sec. 4: LRP ranks a small number of heads as much more important than all others."""
-    layers = _encoder_layers(case.full, "lrp")
+    layers = _encoder_layers(case.full, column)
     if not layers:
         return untestable(NOT_RANKED)
     wide = {layer: values for layer, values in layers.items() if len(values) >= LEAST_HEADS}
@@ -55,9 +63,9 @@ def few_heads_carry_relevance(case: Case) -> Finding:
     )
 
 
-def relevance_agrees_with_confidence(case: Case) -> Finding:
+def relevance_agrees_with_confidence(case: Case, column: str) -> Finding:
     """Sec. 4: relevance "agrees to a reasonable extent" with confidence."""
-    relevance, confidence = case.full.column("lrp"), case.full.column("confidence")
+    relevance, confidence = case.full.column(column), case.full.column("confidence")
     layers = []
     for layer in range(len(case.full.heads.layers["enc"])):
         heads = [h for h in case.full.layer("enc", layer) if h in relevance and h in confidence]
@@ -65,16 +73,19 @@ def relevance_agrees_with_confidence(case: Case) -> Finding:
             layers.append(torch.tensor([[c[h] for h in heads] for c in (relevance, confidence)]))
     if not layers:
         return untestable("No encoder layer has both relevance and confidence of enough heads.")
-    found = float(_mean_correlation([(pair[0], pair[1]) for pair in layers]))
-    chance = torch.Generator().manual_seed(1)
-    shuffled = [(pair[0].expand(PERMUTATIONS, -1), _shuffles(pair[1], chance)) for pair in layers]
-    as_high = int((_mean_correlation(shuffled) >= found).sum())
-    p_value = (as_high + 1) / (PERMUTATIONS + 1)
-    return decide(
-        found >= AGREEMENT and p_value < SIGNIFICANT,
-        f"Spearman's correlation within layers is {found:.2f} on average (p = {p_value:.4f}).",
-        spearman=found,
-        p_value=p_value,
+    correlation = float(_mean_correlation([(pair[0], pair[1]) for pair in layers]))
+    shuffles = shuffled_within_layers([pair[1] for pair in layers])
+    shuffled = [
+        (pair[0].expand(DRAWS, -1), values) for pair, values in zip(layers, shuffles, strict=True)
+    ]
+    as_high = int((_mean_correlation(shuffled) >= correlation - 1e-9).sum())
+    return decide_against_chance(
+        correlation >= AGREEMENT,
+        (as_high + 1) / (DRAWS + 1),
+        DRAWS,
+        f"Spearman's correlation within layers is {correlation:.2f} on average",
+        "a model with more heads per layer could decide it",
+        spearman=correlation,
         layers=len(layers),
     )
 
@@ -101,28 +112,30 @@ def positional_heads_are_confident(case: Case) -> Finding:
     )
 
 
-def positional_heads_are_relevant(case: Case) -> Finding:
+def positional_heads_are_relevant(case: Case, column: str) -> Finding:
     """Sec. 5.1: positional heads correspond to a large extent to the most important heads."""
     if case.full.roles is None:
         return untestable(NO_ROLES)
-    layers = _encoder_layers(case.full, "lrp")
+    layers = _encoder_layers(case.full, column)
     if not layers:
         return untestable(NOT_RANKED)
     positional = set(_positional(case.full))
-    won, pairs = 0.0, 0
-    for values in layers.values():
-        others = [value for head, value in values.items() if head not in positional]
-        for head in positional & set(values):
-            pairs += len(others)
-            won += sum((values[head] > v) + 0.5 * (values[head] == v) for v in others)
+    values = [torch.tensor(list(found.values())) for found in layers.values()]
+    marks = [torch.tensor([float(h in positional) for h in found]) for found in layers.values()]
+    pairs = int(sum(mark.sum() * (1 - mark).sum() for mark in marks))
     if not pairs:
         why = "every head of their layers is one" if positional else "no encoder head is positional"
         return untestable(f"Positional heads cannot be compared with others: {why}.")
-    share = won / pairs
-    return decide(
+    share = float(_share_won(values, marks)) / pairs
+    drawn = _share_won(values, shuffled_within_layers(marks)) / pairs
+    as_high = int((drawn >= share - 1e-9).sum())
+    return decide_against_chance(
         share >= BETTER_THAN_OTHERS,
+        (as_high + 1) / (DRAWS + 1),
+        DRAWS,
         f"A positional head is more relevant than another head of its layer in {percent(share)}"
-        f" of {pairs} comparisons.",
+        f" of {pairs} comparisons",
+        "a model with more positional heads could decide it",
         positional_heads=len(positional),
         comparisons=pairs,
         share_more_relevant=share,
@@ -152,21 +165,25 @@ def syntactic_heads_beat_baseline(case: Case) -> Finding:
         parts.append(
             f"{relation} {percent(line.accuracy.value)} against {percent(line.baseline.value)}"
         )
-    return decide(
-        all(_above(line) >= MARGIN - 1e-9 for line in best.values()),
-        f"Best head against baseline: {', '.join(parts)}.",
-        **numbers,
-    )
+    reason = f"Best head against baseline: {', '.join(parts)}."
+    unsure = [relation for relation, line in best.items() if _is_unsure(line)]
+    if unsure and all(_above(line) >= MARGIN - 1e-9 or _is_unsure(line) for line in best.values()):
+        return undecided(
+            f"{reason} The 95 % interval of the margin includes {100 * MARGIN:.0f} points for"
+            f" {', '.join(unsure)}; more sentences could decide it.",
+            **numbers,
+        )
+    return decide(all(_above(line) >= MARGIN - 1e-9 for line in best.values()), reason, **numbers)
 
 
-def rare_words_head_leads_first_layer(case: Case) -> Finding:
+def rare_words_head_leads_first_layer(case: Case, column: str) -> Finding:
     """Sec. 5.3: the most important head of the first layer points to the least frequent tokens."""
     full = case.full
     if full.roles is None:
         return untestable(NO_ROLES)
     if not full.roles.rare.get("sentences"):
         return untestable("No token frequencies, or no sentence with a rare token.")
-    layers = _encoder_layers(full, "lrp")
+    layers = _encoder_layers(full, column)
     if 0 not in layers:
         return untestable(NOT_RANKED)
     relevance = layers[0]
@@ -195,7 +212,7 @@ HEAD_CLAIMS = (
         "In each encoder layer a few heads carry most of the relevance.",
         "In every encoder layer the most relevant quarter of the heads (rounded up) has at least"
         " half of the layer's relevance.",
-        few_heads_carry_relevance,
+        under_both_readings(few_heads_carry_relevance),
     ),
     Claim(
         "relevance-agrees-with-confidence",
@@ -203,7 +220,7 @@ HEAD_CLAIMS = (
         "How relevant a head is agrees with how confident it is.",
         "Spearman's correlation of relevance and confidence within encoder layers is at least 0.3"
         " on average, and at most 5 % of random shufflings within layers reach it.",
-        relevance_agrees_with_confidence,
+        under_both_readings(relevance_agrees_with_confidence),
     ),
     Claim(
         "positional-heads-confident",
@@ -218,7 +235,7 @@ HEAD_CLAIMS = (
         "Positional heads are among the most relevant heads.",
         "Compared with every head of its layer that is not positional, a positional head is the"
         " more relevant one in at least 75 % of cases.",
-        positional_heads_are_relevant,
+        under_both_readings(positional_heads_are_relevant),
     ),
     Claim(
         "syntactic-heads-beat-baseline",
@@ -233,7 +250,7 @@ HEAD_CLAIMS = (
         "Sec. 5.3",
         "One head of the first layer points at rare words and is the most relevant head there.",
         "The most relevant head of the first encoder layer has the rare-words function.",
-        rare_words_head_leads_first_layer,
+        under_both_readings(rare_words_head_leads_first_layer),
     ),
 )
 
@@ -249,21 +266,28 @@ def _encoder_layers(model: StudyModel, column: str) -> dict[int, dict[Head, floa
 
 
 def _share_of_top(values: list[float]) -> float:
-    sizes = sorted((abs(value) for value in values), reverse=True)
-    total = sum(sizes)
-    return sum(sizes[: math.ceil(TOP_SHARE * len(sizes))]) / total if total else 0.0
+    """Of the layer's sum; negative shares count as what they are."""
+    top = sorted(values, reverse=True)[: math.ceil(TOP_SHARE * len(values))]
+    total = sum(values)
+    return sum(top) / total if total else 0.0
 
 
 def _mean_correlation(pairs: list[tuple[Tensor, Tensor]]) -> Tensor:
     """Mean over layers of correlations of `[..., heads]` with `[..., heads]`; constants give 0."""
-    found = [spearman(comparisons(a), comparisons(b)).nan_to_num() for a, b in pairs]
-    return torch.stack(found).mean(0)
+    correlations = [spearman(comparisons(a), comparisons(b)).nan_to_num() for a, b in pairs]
+    return torch.stack(correlations).mean(0)
 
 
-def _shuffles(values: Tensor, chance: torch.Generator) -> Tensor:
-    """Random orders of `[heads]`, `[permutations, heads]`."""
-    order = torch.rand(PERMUTATIONS, len(values), generator=chance).argsort(1)
-    return values[order]
+def _share_won(values: list[Tensor], marks: list[Tensor]) -> Tensor:
+    """In how many pairs a marked head has the larger value, `[...]`; a tie counts half.
+
+    values: `[heads]` of each layer; marks: `[..., heads]`, 1 for the heads in question
+    """
+    won: Tensor = torch.zeros(())
+    for value, mark in zip(values, marks, strict=True):
+        larger = (value[:, None] > value).float() + 0.5 * (value[:, None] == value).float()
+        won = won + torch.einsum("...i,ij,...j->...", mark, larger, 1 - mark)
+    return won
 
 
 def _positional(model: StudyModel) -> list[Head]:
@@ -279,6 +303,11 @@ def _positional(model: StudyModel) -> list[Head]:
 
 def _above(line: RelationLine) -> float:
     return (line.accuracy.value or 0.0) - (line.baseline.value or 0.0)
+
+
+def _is_unsure(line: RelationLine) -> bool:
+    low, high = line.margin.low, line.margin.high
+    return low is not None and high is not None and low < MARGIN <= high
 
 
 def _number(value: float | int | None) -> float | None:

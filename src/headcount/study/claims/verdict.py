@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,28 +12,76 @@ from headcount.study.cases import Case
 
 HOLDS = "holds"
 FAILS = "does not hold"
+UNDECIDED = "undecided"
 UNTESTABLE = "not testable here"
+MIXED = "holds for some models"
+"""Of a study with several models only: it holds for at least one of them and not for all."""
 
-Number = float | int | str | None
+VERDICTS = (HOLDS, MIXED, UNDECIDED, FAILS, UNTESTABLE)
+
+Number = float | int | str | bool | None
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One claim on one full model: the verdict, the numbers behind it, and a line that says it."""
+    """One claim on one full model: the verdict, the numbers behind it, and a line that says it.
+
+    `readings` has the findings under each way of reading the paper, where there are several.
+    """
 
     verdict: str
     reason: str
     numbers: Mapping[str, Number] = field(default_factory=dict)
+    readings: tuple[tuple[str, Finding], ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The form of `claims.json`."""
+        stored: dict[str, Any] = {
+            "verdict": self.verdict,
+            "reason": self.reason,
+            "numbers": dict(self.numbers),
+        }
+        if self.readings:
+            stored["readings"] = {name: finding.to_json() for name, finding in self.readings}
+        return stored
 
 
 def decide(holds: bool, reason: str, **numbers: Number) -> Finding:
-    """A finding whose verdict is a comparison."""
+    """A finding whose verdict is a comparison of numbers that are known exactly."""
     return Finding(HOLDS if holds else FAILS, reason, numbers)
+
+
+def undecided(reason: str, **numbers: Number) -> Finding:
+    """A finding whose numbers are too uncertain for a verdict; the reason says what would help."""
+    return Finding(UNDECIDED, reason, numbers)
 
 
 def untestable(reason: str) -> Finding:
     """A finding where the study has nothing to look at."""
     return Finding(UNTESTABLE, reason)
+
+
+def decide_against_chance(
+    criterion: bool, p_value: float, draws: int, reason: str, remedy: str, **numbers: Number
+) -> Finding:
+    """A criterion that chance must not meet too: met, but too easily by chance, is undecided."""
+    numbers = {**numbers, "p_value": p_value, "p_value_floor": 1 / (draws + 1)}
+    text = f"{reason} ({p_text(p_value, draws)})."
+    if criterion and p_value >= SIGNIFICANT:
+        return undecided(f"{text} Chance alone would do this too often; {remedy}.", **numbers)
+    return decide(criterion, text, **numbers)
+
+
+SIGNIFICANT = 0.05
+
+
+def p_text(p_value: float, draws: int) -> str:
+    """`p = 0.023`; at the smallest value that so many random draws can give, a bound."""
+    floor = 1 / (draws + 1)
+    if p_value <= floor * 1.0001:
+        bound = 10.0 ** math.ceil(math.log10(floor))
+        return f"p < {bound:g}"
+    return f"p = {p_value:.3f}"
 
 
 def percent(share: float | None) -> str:
@@ -62,17 +112,33 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """Holds where it holds for every model that it can be tested on, and for one at least."""
-        tested = [f.verdict for _, f in self.findings if f.verdict != UNTESTABLE]
+        """What the models that it can be tested on agree on, or that it holds for some of them."""
+        tested = self._tested()
         if not tested:
             return UNTESTABLE
-        return HOLDS if all(verdict == HOLDS for verdict in tested) else FAILS
+        if len(set(tested)) == 1:
+            return tested[0]
+        if HOLDS in tested:
+            return MIXED
+        return FAILS  # some fail, of the others we do not know
+
+    @property
+    def label(self) -> str:
+        """The verdict in a few words; of several models it says for how many it holds."""
+        tested = self._tested()
+        if len(tested) < 2:
+            return self.verdict
+        counts = Counter(tested)
+        parts = [f"holds for {counts[HOLDS]} of {len(tested)}"]
+        if counts[UNDECIDED]:
+            parts.append(f"undecided for {counts[UNDECIDED]}")
+        return ", ".join(parts)
 
     @property
     def reason(self) -> str:
         """The findings in a line each, named where there are several models."""
         if not self.findings:
-            return "The study has no full model."
+            return "There is no full model."
         if len(self.findings) == 1:
             return self.findings[0][1].reason
         if self.verdict == UNTESTABLE:
@@ -81,6 +147,9 @@ class Verdict:
         others = [label for label, f in self.findings if f.verdict == UNTESTABLE]
         text = " ".join(f"{label}: {finding.reason}" for label, finding in tested)
         return text + (f" Not testable: {'; '.join(others)}." if others else "")
+
+    def _tested(self) -> list[str]:
+        return [f.verdict for _, f in self.findings if f.verdict != UNTESTABLE]
 
     def _why_untestable(self) -> str:
         """Each reason once, and where there are several the models that it concerns."""
@@ -99,16 +168,9 @@ class Verdict:
             "statement": self.claim.statement,
             "criterion": self.claim.criterion,
             "verdict": self.verdict,
+            "label": self.label,
             "reason": self.reason,
-            "findings": [
-                {
-                    "model": label,
-                    "verdict": finding.verdict,
-                    "reason": finding.reason,
-                    "numbers": dict(finding.numbers),
-                }
-                for label, finding in self.findings
-            ],
+            "findings": [{"model": label, **finding.to_json()} for label, finding in self.findings],
         }
 
 

@@ -1,0 +1,108 @@
+"""The paired bootstrap against sacreBLEU, and against differences whose answer is known."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from sacrebleu.metrics.bleu import BLEU
+
+from headcount.errors import UserError
+from headcount.files import write_json
+from headcount.study.paired import (
+    Difference,
+    SentenceCounts,
+    bleu_of,
+    paired_difference,
+    unpaired_difference,
+)
+
+WORDS = ("the", "old", "man", "saw", "a", "small", "dog", "in", "his", "garden", "and", "it")
+
+
+def sentences(number: int, seed: int) -> list[str]:
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(1, 14))) for _ in range(number)]
+
+
+def damaged(lines: list[str], share: float, seed: int) -> list[str]:
+    """Replace a share of the words."""
+    rng = random.Random(seed)
+    return [
+        " ".join("x" if rng.random() < share else word for word in line.split()) for line in lines
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.7, 1.0])
+def test_bleu_of_sums_is_sacrebleus(share: float) -> None:
+    references = sentences(40, 1)
+    translations = damaged(references, share, 2)
+    counts = SentenceCounts.of(translations, references)
+    for chosen in (range(40), range(7), range(3)):
+        expected = BLEU(force=True).corpus_score(
+            [translations[i] for i in chosen], [[references[i] for i in chosen]]
+        )
+        found = bleu_of(counts.counts[list(chosen)].sum(0))
+        assert found == pytest.approx(expected.score, abs=1e-9)
+
+
+def test_pairing_narrows_the_interval() -> None:
+    """Two models that make nearly the same mistakes differ by a little, and surely so."""
+    references = sentences(300, 3)
+    good = damaged(references, 0.3, 4)
+    worse = [line.replace("garden", "x") for line in good]
+    better, other = (SentenceCounts.of(lines, references) for lines in (good, worse))
+    found = paired_difference([other], [better])
+    expected = bleu_of(other.counts.sum(0)) - bleu_of(better.counts.sum(0))
+    assert found.value == pytest.approx(float(expected))
+    assert found.low < found.value < found.high < 0
+    halves = [_half_width(counts) for counts in (other, better)]
+    apart = unpaired_difference(
+        *(x for counts, half in zip((other, better), halves, strict=True)
+          for x in (float(bleu_of(counts.counts.sum(0))), half)), 300
+    )  # fmt: skip
+    assert apart.value == pytest.approx(found.value)
+    assert apart.half_width > 2 * found.half_width
+
+
+def _half_width(counts: SentenceCounts) -> float:
+    rng = np.random.default_rng(1)
+    rows = rng.integers(len(counts.counts), size=(500, len(counts.counts)))
+    values = bleu_of(counts.counts[rows].sum(1))
+    return float(np.quantile(values, 0.975) - np.quantile(values, 0.025)) / 2
+
+
+def test_equal_models_do_not_differ() -> None:
+    references = sentences(50, 5)
+    counts = SentenceCounts.of(damaged(references, 0.3, 6), references)
+    found = paired_difference([counts], [counts])
+    assert (found.value, found.low, found.high) == (0, 0, 0)
+
+
+def test_seeds_widen_the_interval() -> None:
+    """Two seeds that differ much: the interval knows that a third one may lie anywhere there."""
+    references = sentences(200, 7)
+    full = SentenceCounts.of(references, references)
+    seeds = [SentenceCounts.of(damaged(references, s, 8), references) for s in (0.1, 0.5)]
+    one = paired_difference([seeds[0]], [full])
+    both = paired_difference(seeds, [full])
+    assert both.half_width > 3 * one.half_width
+
+
+def test_the_test_set_that_would_decide() -> None:
+    found = Difference(value=-0.3, low=-1.1, high=0.5, sentences=400, paired=True)
+    assert found.sentences_needed(-0.5) == 6400  # half width 0.8, gap 0.2: 16 times as many
+    assert Difference(-0.5, -1.0, 0.0, 400, True).sentences_needed(-0.5) is None
+
+
+def test_files(tmp_path) -> None:
+    references = sentences(5, 9)
+    counts = SentenceCounts.of(references, references)
+    counts.save(tmp_path / "a.json")
+    loaded = SentenceCounts.load(tmp_path / "a.json")
+    assert loaded.test_set == counts.test_set
+    assert (loaded.counts == counts.counts).all()
+    write_json(tmp_path / "b.json", {"counts": [[1, 2]], "test_set": "x"})
+    with pytest.raises(UserError, match="no BLEU counts"):
+        SentenceCounts.load(tmp_path / "b.json")
