@@ -318,7 +318,7 @@ def claims_table(verdicts: Sequence[Verdict]) -> Table:
                 "section": verdict.claim.section,
                 "statement": verdict.claim.statement,
                 "criterion": verdict.claim.criterion,
-                "verdict": verdict.verdict,
+                "verdict": verdict.label,
                 "reason": verdict.reason,
                 "id": verdict.claim.id,
             }

@@ -19,7 +19,7 @@ from markupsafe import Markup
 from headcount.errors import UserError
 from headcount.heads import SITE_NAMES, SITES
 from headcount.study.cases import cases_of
-from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Verdict
+from headcount.study.claims.verdict import FAILS, HOLDS, MIXED, UNDECIDED, UNTESTABLE, Verdict
 from headcount.study.explorer import ModelAttention, fit
 from headcount.study.figures import ANIMATION
 from headcount.study.figures.drawing import FUNCTION_COLOURS, OTHER, Drawing
@@ -36,7 +36,13 @@ GATE_STEPS = 60
 PIXELS_AN_INCH = 144
 """A figure's letters are then about as large as the page's."""
 SCRIPTS = ("report.js", "drawing.js", "explorer.js")
-CLASSES = {HOLDS: "holds", FAILS: "fails", UNTESTABLE: "untestable"}
+CLASSES = {
+    HOLDS: "holds",
+    MIXED: "mixed",
+    UNDECIDED: "undecided",
+    FAILS: "fails",
+    UNTESTABLE: "untestable",
+}
 
 
 def render_page(

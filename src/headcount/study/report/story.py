@@ -7,7 +7,15 @@ from collections.abc import Sequence
 
 from headcount.heads import SITE_NAMES, SITES
 from headcount.study.cases import Case, cases_of, functions_of, retained
-from headcount.study.claims.verdict import FAILS, HOLDS, UNTESTABLE, Verdict, percent
+from headcount.study.claims.verdict import (
+    FAILS,
+    HOLDS,
+    MIXED,
+    UNDECIDED,
+    UNTESTABLE,
+    Verdict,
+    percent,
+)
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.role_results import FUNCTIONS
 
@@ -20,10 +28,15 @@ def story(results: StudyResults) -> list[tuple[str, list[str]]]:
 def claims_line(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold."""
     counts = Counter(verdict.verdict for verdict in verdicts)
-    return (
-        f"Of {len(verdicts)} findings of the paper, {counts[HOLDS]} hold here, {counts[FAILS]} do"
-        f" not, and {counts[UNTESTABLE]} cannot be tested with what this study has."
-    )
+    parts = [f"{counts[HOLDS]} hold here"]
+    if counts[MIXED]:
+        parts.append(f"{counts[MIXED]} hold for some of the models")
+    parts.append(f"{counts[FAILS]} do not hold")
+    if counts[UNDECIDED]:
+        parts.append(f"{counts[UNDECIDED]} are undecided")
+    if counts[UNTESTABLE]:
+        parts.append(f"{counts[UNTESTABLE]} cannot be tested with what there is")
+    return f"Of {len(verdicts)} findings of the paper, {', '.join(parts[:-1])} and {parts[-1]}."
 
 
 def _case_lines(case: Case) -> list[str]:
