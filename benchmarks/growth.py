@@ -34,9 +34,10 @@ from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
-from headcount.roles.counting import EncoderCounts, SiteHeads
-from headcount.roles.rare_words import Frequencies
-from headcount.roles.sentences import ReadySentence, SentenceBatch
+from headcount.role.counting import SiteCounts, SiteHeads
+from headcount.role.kind import Setting
+from headcount.role.rare_words import Frequencies
+from headcount.role.sentences import ReadySentence, SentenceBatch
 from headcount.training.objective import batch_losses
 
 VOCABULARY = 8000
@@ -171,7 +172,7 @@ def _roles(model: Transformer, batches: list[Batch]) -> Prepared:
 
     @torch.inference_mode()
     def run() -> None:
-        counts = EncoderCounts(heads, 128, 0, frequencies)
+        counts = SiteCounts(heads, Setting(128, frequencies=frequencies))
         for batch in ready:
             with record(model, {"weights"}, {"enc"}) as recording:
                 model.encode(batch.source)

@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from headcount.bootstrap import GROUPS
 from headcount.config import parse_config
 from headcount.data.builtin import generate
 from headcount.data.conllu import Sentence, write_conllu
@@ -40,12 +41,14 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.files import write_json
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
-from headcount.roles.analysis import BATCH_TOKENS, name_roles
-from headcount.roles.counting import EncoderCounts, SiteHeads
-from headcount.roles.rare_words import Frequencies
-from headcount.roles.relations import PAPER_RELATIONS
-from headcount.roles.sentences import Preparation, ReadySentence, SentenceBatch, batches_of
-from headcount.roles.text import Row, Text
+from headcount.role.analysis import BATCH_TOKENS, roles
+from headcount.role.counting import SiteCounts, SiteHeads
+from headcount.role.kind import Setting
+from headcount.role.offsets import RelativePositions
+from headcount.role.rare_words import Frequencies
+from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.sentences import Preparation, ReadySentence, SentenceBatch, batches_of
+from headcount.role.text import Row, Text
 from headcount.run import Run, load_run
 
 HERE = Path(__file__).resolve().parent
@@ -56,7 +59,7 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(options.threads)
     if options.treebank is not None:
-        name_roles(options.run, conllu=options.treebank, save=False)
+        roles(options.run, conllu=options.treebank, save=False)
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
     with tempfile.TemporaryDirectory() as scratch:
@@ -182,8 +185,14 @@ def _roles(run: Run, rows: list[Row]) -> None:
     frequencies = Frequencies.of(
         run.source_frequencies, {tokenizer.pad, tokenizer.start, tokenizer.eos}
     )
-    longest = run.config.model.max_positions
-    counts = EncoderCounts(heads, longest, len(PAPER_RELATIONS), frequencies)
+    offsets = RelativePositions(GROUPS, len(PAPER_RELATIONS))
+    setting = Setting(
+        run.config.model.max_positions,
+        relations=PAPER_RELATIONS,
+        offsets=offsets,
+        frequencies=frequencies,
+    )
+    counts = SiteCounts(heads, setting)
     for sentences in _batches(run, rows):
         batch = _tensors(run, sentences)
         with record(run.model, {"weights"}, {"enc"}) as recording:

@@ -15,12 +15,13 @@ _VERBS = {
     "rank": "headcount.ranking.rank",
     "report": "headcount.study.report",
     "load_run": "headcount.run",
+    "roles": "headcount.role.analysis",
     "score": "headcount.scoring",
     "train": "headcount.training.train",
     "translate": "headcount.translation",
 }
 # Verbs that have the name of their stage: the package itself can be called.
-_STAGES = ("bench", "roles")
+_STAGES = ("bench",)
 
 
 def __getattr__(name: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 from headcount.config import Config, ModelConfig
 from headcount.files import write_json, write_text
 from headcount.heads import SITES, Head, HeadLayout, HeadTable
-from headcount.roles.relations import DIRECTIONS, PAPER_RELATIONS, arrow
+from headcount.role.relations import DIRECTIONS, PAPER_RELATIONS, arrow
 from headcount.study.explorer import ModelAttention, SentenceAttention, pack
 from headcount.study.paired import SentenceCounts, sentence_counts_path
 

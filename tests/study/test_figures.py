@@ -14,7 +14,7 @@ from PIL import Image
 from planted import FULL, PlantedModel, closing_gates, heads, keep, plant
 
 from headcount.study.figures import ANIMATION, FIGURES, draw_figures
-from headcount.study.figures.drawing import FORMATS, FUNCTION_COLOURS
+from headcount.study.figures.drawing import FORMATS, function_colours
 from headcount.study.figures.gate_animation import frame_times, write_gate_animation
 from headcount.study.figures.gates import watched_model
 from headcount.study.figures.head_grid import heads_figure
@@ -75,10 +75,10 @@ def test_every_function_has_its_colour(paper_like):
     relevance, confidence, functions = drawing.figure.axes
     counts = colours(functions)
     assert counts == {
-        FUNCTION_COLOURS["positional"]: 4,
-        FUNCTION_COLOURS["syntactic"]: 5,
-        FUNCTION_COLOURS["rare words"]: 1,
-        FUNCTION_COLOURS["other"]: 48 - len(FUNCTIONS),
+        function_colours()["positional"]: 4,
+        function_colours()["syntactic"]: 5,
+        function_colours()["rare words"]: 1,
+        function_colours()["other"]: 48 - len(FUNCTIONS),
     }
     texts = [text.get_text() for text in functions.texts if text.get_text()]
     assert sorted(texts) == sorted(
@@ -136,8 +136,8 @@ def test_functions_of_retained_heads(paper_like):
     counts = Counter(row["heads"] for row in drawing.data)
     assert counts == {48: 48, 30: 30, 17: 17, 10: 10, 4: 4}
     boxes = colours(drawing.figure.axes[0])
-    assert boxes[FUNCTION_COLOURS["rare words"]] == 5  # in every model
-    assert boxes[FUNCTION_COLOURS["other"]] == (48 - 9) + (30 - 9) + (17 - 9) + (10 - 9)
+    assert boxes[function_colours()["rare words"]] == 5  # in every model
+    assert boxes[function_colours()["other"]] == (48 - 9) + (30 - 9) + (17 - 9) + (10 - 9)
     numbers = [text.get_text() for text in drawing.figure.axes[0].texts]
     assert Counter(numbers)["3"] == 4  # enc.2.0 has three functions; the smallest model lost it
 

@@ -41,12 +41,11 @@ def test_functions(paper_like):
     assert functions_of(full, Head.parse("enc.0.0")) == []
     found = full.roles.heads[Head.parse("enc.2.0")]
     # The head's own scores can be asked for every function, whether it has it or not.
-    for function in found.functions:
-        assert found.score(function) == function.score
-    assert found.score(both[0]) == pytest.approx(0.15)
-    assert full.roles.heads[Head.parse("enc.0.5")].score(
-        functions_of(full, Head.parse("enc.0.5"))[0]
-    ) == pytest.approx(0.83)
+    for role in found.roles:
+        assert found.score(role.kind, role.name) == role.value
+    assert found.score(both[0].kind, both[0].name) == pytest.approx(0.15)
+    rare = full.roles.heads[Head.parse("enc.0.5")]
+    assert rare.score("rare words", "two rarest") == pytest.approx(0.83)
 
 
 def test_cases(paper_like):

@@ -13,9 +13,8 @@ from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remark
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from headcount.roles.naming import HeadReport
-    from headcount.roles.result import Roles
-    from headcount.roles.uncertainty import Interval
+    from headcount.bootstrap import Interval
+    from headcount.role.result import HeadRoles, Roles
 
 
 def roles(
@@ -61,10 +60,8 @@ def roles(
     quiet: bool = QUIET,
 ) -> None:
     """Name what each head does: positional, syntactic, rare words."""
-    from headcount.heads import parse_sites
-    from headcount.roles.analysis import name_roles
-    from headcount.roles.criteria import Criteria
-    from headcount.roles.relations import parse_relations
+    from headcount.role.analysis import roles as name_roles
+    from headcount.role.criteria import Criteria
 
     leader = os.environ.get("RANK", "0") == "0"  # under torchrun one process speaks for all
     reporter = StageReporter(quiet or not leader)
@@ -74,9 +71,9 @@ def roles(
     )  # fmt: skip
     try:
         result = name_roles(
-            run, src, conllu=conllu, reference=ref, sites=parse_sites(sites),
-            relations=parse_relations(relations), criteria=criteria, sentences=sentences,
-            batch_tokens=batch_tokens, processes=processes, seed=seed, progress=reporter,
+            run, src, conllu=conllu, reference=ref, sites=sites, relations=relations,
+            criteria=criteria, sentences=sentences, batch_tokens=batch_tokens,
+            processes=processes, seed=seed, save=True, progress=reporter,
         )  # fmt: skip
     finally:
         reporter.close()
@@ -92,24 +89,27 @@ def roles(
 
 def show(result: Roles) -> None:
     """Print the heads and Table 1."""
-    for site in dict.fromkeys(report.head.site for report in result.heads):
-        results.print(heads_table([r for r in result.heads if r.head.site == site]))
+    for site in dict.fromkeys(head.site for head in result.heads):
+        results.print(heads_table([r for h, r in result.heads.items() if h.site == site]))
     if result.relations:
         results.print(relations_table(result))
     for line in remarks_on(result):
         results.print(line, soft_wrap=True)
 
 
-def heads_table(reports: list[HeadReport]) -> Table:
+def heads_table(reports: list[HeadRoles]) -> Table:
     """One row a head: confidence, its best offset, its shares for rare words, its roles."""
     from rich.box import SIMPLE
     from rich.table import Table
 
     from headcount.heads import SITE_NAMES
-    from headcount.roles.result import percent
+    from headcount.role.positional import best_offset, offset_name
+    from headcount.role.registry import DIAGONAL, POSITIONAL, RARE_WORDS
+    from headcount.role.result import percent
 
     site = reports[0].head.site
-    rare = any(report.rare is not None for report in reports)
+    rare = any(RARE_WORDS.name in report.scores for report in reports)
+    kind = DIAGONAL.name if site == "cross" else POSITIONAL.name
     title = f"{SITE_NAMES[site].capitalize()}: what each head does"
     table = Table(title=title, title_justify="left", box=SIMPLE)
     table.add_column("head", no_wrap=True)
@@ -119,14 +119,18 @@ def heads_table(reports: list[HeadReport]) -> Table:
         table.add_column(heading, justify="right")
     table.add_column("roles (score / baseline, %)")
     for report in reports:
-        best = report.best_offset()
+        shares = report.scores[kind]
+        best = best_offset(shares)
         cells = [str(report.head), "-" if report.confidence is None else f"{report.confidence:.2f}"]
-        cells += ["-", "-"] if best is None else [f"{best:+d}", percent(report.shares[best].value)]
+        cells += (
+            ["-", "-"] if best is None else [f"{best:+d}", percent(shares[offset_name(best)].value)]
+        )
         if site == "cross":
-            cells.append("-" if report.distances is None else f"{report.distances[1]:.2f}")
+            distance = report.score(kind, "mean distance")
+            cells.append("-" if distance is None else f"{distance:.2f}")
         if rare:
-            shares = report.rare or ()
-            cells.append(" / ".join(percent(share.value) for share in shares) or "-")
+            pointed = report.scores.get(RARE_WORDS.name, {}).values()
+            cells.append(" / ".join(percent(share.value) for share in pointed) or "-")
         roles = [
             f"{role} ({percent(role.score.value)} / {percent(role.baseline)})"
             for role in report.roles
@@ -140,8 +144,8 @@ def relations_table(result: Roles) -> Table:
     from rich.box import SIMPLE
     from rich.table import Table
 
-    from headcount.roles.relations import PAPER_RELATIONS, arrow
-    from headcount.roles.result import percent
+    from headcount.role.relations import PAPER_RELATIONS
+    from headcount.role.result import percent
 
     lines = result.relations
     if len({line.relation for line in lines}) > len(PAPER_RELATIONS):
@@ -163,10 +167,10 @@ def relations_table(result: Roles) -> Table:
     for line in lines:
         table.add_row(
             line.relation,
-            arrow(line.relation, line.direction),
-            str(line.best or "-"),
-            f"{percent(line.accuracy.value)} / {percent(line.baseline.value)}",
-            _range(line.accuracy),
+            line.arrow,
+            str(line.head or "-"),
+            f"{percent(line.score.value)} / {percent(line.baseline.value)}",
+            _range(line.score),
             _range(line.margin),
             str(line.instances),
         )
@@ -175,9 +179,10 @@ def relations_table(result: Roles) -> Table:
 
 def remarks_on(result: Roles) -> list[str]:
     """What stands behind the tables: sentences, persons, what could not be used."""
-    from headcount.roles.result import percent
+    from headcount.role.result import percent
 
-    data, persons, rare = result.data, result.persons, result.rare
+    data, persons = result.data, result.persons
+    rare = result.facts.get("rare words", {})
     lines = [
         f"{data['sentences']} sentences, {data['tokens']} tokens."
         f" Parses: {data['parses']}. Intervals: 95 % bootstrap over sentences."
@@ -187,14 +192,15 @@ def remarks_on(result: Roles) -> list[str]:
             f"{name} {percent(persons[name])} %" for name in ("first", "second", "third")
         )
         lines.append(f"Person of {persons['subjects']} subjects: {shares}.")
-    if rare["sentences"]:
+    if rare.get("sentences"):
+        chance = [result.best_head("rare words", name) for name in ("rarest", "two rarest")]
         lines.append(
             f"Rare words: {rare['sentences']} sentences, {rare['queries']} queries; by chance"
-            f" {percent(rare['chance_rarest'])} / {percent(rare['chance_two_rarest'])} %."
+            f" {' / '.join(percent(line.baseline.value) for line in chance if line)} %."
         )
     elif not data["frequencies"]:
         lines.append("No rare words: the run keeps no token frequencies of its training data.")
-    elif any(report.head.site == "enc" for report in result.heads):
+    elif any(head.site == "enc" for head in result.heads):
         frequent = result.criteria.frequent
         lines.append(f"No rare words: every token is among the {frequent} most frequent ones.")
     counted = {

@@ -8,9 +8,10 @@ from functools import cached_property
 
 from headcount.heads import SITES, Head
 from headcount.pruning.methods import method_named
+from headcount.role.registry import kinds_at
+from headcount.role.result import Role
 from headcount.study.models import FULL, PRUNED, SCRATCH
 from headcount.study.results import StudyModel, StudyResults
-from headcount.study.role_results import FUNCTIONS, Function
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,12 @@ def is_specialised(model: StudyModel, head: Head) -> bool:
     return bool(functions_of(model, head))
 
 
-def functions_of(model: StudyModel, head: Head) -> list[Function]:
-    """The paper's functions of a head, positional ones first."""
-    found = () if model.roles is None else model.roles.functions(head)
-    chosen = [function for function in found if function.kind in FUNCTIONS]
-    return sorted(chosen, key=lambda f: (FUNCTIONS.index(f.kind), -f.score))
+def functions_of(model: StudyModel, head: Head) -> list[Role]:
+    """The functions of an encoder head, in the order of the registry."""
+    roles = [] if model.roles is None else model.roles.of(head)
+    kinds = kinds_at("enc")
+    chosen = [role for role in roles if role.kind in kinds]
+    return sorted(chosen, key=lambda role: (kinds.index(role.kind), -role.value))
 
 
 def _labels(results: StudyResults) -> dict[str, str]:

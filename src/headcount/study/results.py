@@ -27,10 +27,9 @@ from headcount.files import read_json
 from headcount.heads import Head, HeadLayout, HeadTable
 from headcount.pruning.record import PRUNING
 from headcount.ranking.rank import RANKING
-from headcount.roles.result import ROLES
+from headcount.role.result import ROLES, Roles
 from headcount.run import CONFIG, HEADS, load_config
 from headcount.study.models import FULL, KINDS, Model
-from headcount.study.role_results import RolesFound, read_roles
 from headcount.study.score_model import ModelScores
 from headcount.training.metrics import read_metrics
 
@@ -69,7 +68,7 @@ class StudyModel(Model):
     config: Config
     heads: HeadLayout
     table: HeadTable
-    roles: RolesFound | None = None
+    roles: Roles | None = None
     ranking: Mapping[str, Any] | None = None
     pruning: Mapping[str, Any] | None = None
     gates: GateHistory | None = None
@@ -242,7 +241,7 @@ def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
         config=config,
         heads=layout,
         table=HeadTable.load(analysis, layout.heads()),
-        roles=read_roles(analysis / ROLES) if (analysis / ROLES).is_file() else None,
+        roles=Roles.load(analysis / ROLES) if (analysis / ROLES).is_file() else None,
         ranking=read_json(analysis / RANKING) if (analysis / RANKING).is_file() else None,
         pruning=pruning,
         gates=_gates(run, pruning),

@@ -10,12 +10,12 @@ import torch
 from headcount.heads import SITES
 from headcount.pruning.methods import method_named
 from headcount.ranking.agreement import comparisons, spearman
-from headcount.roles.relations import PAPER_RELATIONS
+from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.result import BestHead
 from headcount.study.cases import Case, cases_of, first_seeds, retained
 from headcount.study.claims.verdict import Verdict
 from headcount.study.models import FULL, SCRATCH
 from headcount.study.results import StudyModel, StudyResults
-from headcount.study.role_results import RelationLine
 from headcount.study.tables import Cell, Column, Table
 
 MEASURES = ("lrp", "confidence", "ablation", "ablation_bleu", "gradient")
@@ -39,8 +39,8 @@ def dependency_table(results: StudyResults) -> Table | None:
     cases = [c for c in first_seeds(cases_of(results)) if c.full.roles and c.full.roles.relations]
     if not cases:
         return None
-    keys: dict[tuple[str, str], RelationLine] = {}
-    found: dict[tuple[str, str, str], RelationLine] = {}
+    keys: dict[tuple[str, str], BestHead] = {}
+    found: dict[tuple[str, str, str], BestHead] = {}
     for case in cases:
         assert case.full.roles is not None
         for line in _paper_first(case.full.roles.relations):
@@ -67,15 +67,15 @@ def dependency_table(results: StudyResults) -> Table | None:
     )
 
 
-def _dependency_cells(label: str, line: RelationLine | None) -> dict[str, Cell]:
-    if line is None or line.accuracy.value is None or line.baseline.value is None:
+def _dependency_cells(label: str, line: BestHead | None) -> dict[str, Cell]:
+    if line is None or line.score.value is None or line.baseline.value is None:
         return {label: None}
     return {
-        label: f"{100 * line.accuracy.value:.0f} / {100 * line.baseline.value:.0f}",
-        f"{label} head": str(line.best_head),
-        f"{label} accuracy": line.accuracy.value,
-        f"{label} accuracy_low": line.accuracy.low,
-        f"{label} accuracy_high": line.accuracy.high,
+        label: f"{100 * line.score.value:.0f} / {100 * line.baseline.value:.0f}",
+        f"{label} head": str(line.head),
+        f"{label} accuracy": line.score.value,
+        f"{label} accuracy_low": line.score.low,
+        f"{label} accuracy_high": line.score.high,
         f"{label} baseline": line.baseline.value,
         f"{label} margin_low": line.margin.low,
         f"{label} margin_high": line.margin.high,
@@ -83,7 +83,7 @@ def _dependency_cells(label: str, line: RelationLine | None) -> dict[str, Cell]:
     }
 
 
-def _paper_first(lines: Sequence[RelationLine]) -> list[RelationLine]:
+def _paper_first(lines: Sequence[BestHead]) -> list[BestHead]:
     """The paper's relations in its order; others after them."""
     names = list(PAPER_RELATIONS)
     return sorted(

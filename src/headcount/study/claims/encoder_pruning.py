@@ -249,8 +249,9 @@ def _drifts(full: StudyModel, pruned: StudyModel) -> list[tuple[str, str]]:
     for head in remaining:
         had = {str(function) for function in functions_of(full, head)}
         for function in functions_of(pruned, head):
-            before = full.roles.heads[head].score(function) if head in full.roles.heads else None
-            rose = before is not None and function.score >= before + SCORE_RISE
+            of_full = full.roles.heads.get(head)
+            before = None if of_full is None else of_full.score(function.kind, function.name)
+            rose = before is not None and function.value >= before + SCORE_RISE
             if str(function) in orphans - had and rose:
                 found.append((str(head), str(function)))
     return found

@@ -9,8 +9,10 @@ from torch import Tensor
 
 from headcount.heads import Head
 from headcount.ranking.agreement import comparisons, spearman
-from headcount.roles.criteria import POSITIONAL, RARE
-from headcount.roles.relations import PAPER_RELATIONS
+from headcount.role.rare_words import RAREST, TWO_RAREST
+from headcount.role.registry import POSITIONAL, RARE_WORDS
+from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.result import BestHead
 from headcount.study.cases import Case
 from headcount.study.claims.chance import DRAWS, shuffled_within_layers
 from headcount.study.claims.readings import under_both_readings
@@ -24,7 +26,6 @@ from headcount.study.claims.verdict import (
     untestable,
 )
 from headcount.study.results import StudyModel
-from headcount.study.role_results import RelationLine
 
 TOP_SHARE = 0.25
 RELEVANCE_OF_TOP = 0.5
@@ -146,9 +147,9 @@ def syntactic_heads_beat_baseline(case: Case) -> Finding:
     """Sec. 5.2: some heads find dependents or heads better than the positional baseline does."""
     if case.full.roles is None:
         return untestable(NO_ROLES)
-    best: dict[str, RelationLine] = {}
+    best: dict[str, BestHead] = {}
     for line in case.full.roles.relations:
-        known = line.accuracy.value is not None and line.baseline.value is not None
+        known = line.score.value is not None and line.baseline.value is not None
         if line.relation in PAPER_RELATIONS and known and line.instances >= LEAST_INSTANCES:
             before = best.get(line.relation)
             if before is None or _above(line) > _above(before):
@@ -158,12 +159,12 @@ def syntactic_heads_beat_baseline(case: Case) -> Finding:
     numbers: dict[str, float | int | str | None] = {"relations": len(best)}
     parts = []
     for relation, line in best.items():
-        numbers[f"{relation}_accuracy"] = line.accuracy.value
+        numbers[f"{relation}_accuracy"] = line.score.value
         numbers[f"{relation}_baseline"] = line.baseline.value
-        numbers[f"{relation}_head"] = str(line.best_head)
+        numbers[f"{relation}_head"] = str(line.head)
         numbers[f"{relation}_margin_low"] = line.margin.low
         parts.append(
-            f"{relation} {percent(line.accuracy.value)} against {percent(line.baseline.value)}"
+            f"{relation} {percent(line.score.value)} against {percent(line.baseline.value)}"
         )
     reason = f"Best head against baseline: {', '.join(parts)}."
     unsure = [relation for relation, line in best.items() if _is_unsure(line)]
@@ -181,27 +182,28 @@ def rare_words_head_leads_first_layer(case: Case, column: str) -> Finding:
     full = case.full
     if full.roles is None:
         return untestable(NO_ROLES)
-    if not full.roles.rare.get("sentences"):
+    rare = full.roles.best_head(RARE_WORDS.name, TWO_RAREST)
+    if rare is None or not rare.instances:
         return untestable("No token frequencies, or no sentence with a rare token.")
     layers = _encoder_layers(full, column)
     if 0 not in layers:
         return untestable(NOT_RANKED)
     relevance = layers[0]
     leader = max(relevance, key=lambda head: relevance[head])
-    found = full.roles.heads.get(leader)
-    rare = None if found is None else found.rare
-    if found is None or rare is None:
+    roles = full.roles.heads.get(leader)
+    share = None if roles is None else roles.score(RARE_WORDS.name, TWO_RAREST)
+    if roles is None or share is None:
         return untestable(f"{leader} was not analysed.")
     return decide(
-        any(function.kind == RARE for function in found.functions),
+        roles.has(RARE_WORDS.name),
         f"The most relevant head of the first layer, {leader} ({percent(relevance[leader])} of its"
-        f" relevance), points at one of the two rarest tokens in {percent(rare[1])} of cases;"
-        f" by chance {percent(_number(full.roles.rare.get('chance_two_rarest')))}.",
+        f" relevance), points at one of the two rarest tokens in {percent(share)} of cases;"
+        f" by chance {percent(rare.baseline.value)}.",
         head=str(leader),
         relevance=relevance[leader],
-        rarest_share=rare[0],
-        two_rarest_share=rare[1],
-        chance_two_rarest=full.roles.rare.get("chance_two_rarest"),
+        rarest_share=roles.score(RARE_WORDS.name, RAREST),
+        two_rarest_share=share,
+        chance_two_rarest=rare.baseline.value,
     )
 
 
@@ -297,18 +299,14 @@ def _positional(model: StudyModel) -> list[Head]:
     return [
         head
         for head in model.heads.heads(("enc",))
-        if any(function.kind == POSITIONAL for function in roles.functions(head))
+        if any(role.kind == POSITIONAL.name for role in roles.of(head))
     ]
 
 
-def _above(line: RelationLine) -> float:
-    return (line.accuracy.value or 0.0) - (line.baseline.value or 0.0)
+def _above(line: BestHead) -> float:
+    return (line.score.value or 0.0) - (line.baseline.value or 0.0)
 
 
-def _is_unsure(line: RelationLine) -> bool:
+def _is_unsure(line: BestHead) -> bool:
     low, high = line.margin.low, line.margin.high
     return low is not None and high is not None and low < MARGIN <= high
-
-
-def _number(value: float | int | None) -> float | None:
-    return None if value is None else float(value)

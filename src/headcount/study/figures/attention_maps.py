@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from headcount.data.words import MARK
 from headcount.heads import Head
-from headcount.roles.criteria import RARE
+from headcount.role.rare_words import TWO_RAREST
+from headcount.role.registry import RARE_WORDS
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.explorer import ModelAttention, SentenceAttention, read_explorer
 from headcount.study.figures.drawing import (
@@ -73,8 +74,10 @@ def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
     """
     if model.roles is None:
         return None
-    shares = {h: found.rare[1] for h, found in model.roles.heads.items() if found.rare is not None}
-    named = [h for h in shares if any(f.kind == RARE for f in model.roles.functions(h))]
+    heads = model.roles.heads
+    scores = {head: found.score(RARE_WORDS.name, TWO_RAREST) for head, found in heads.items()}
+    shares = {head: share for head, share in scores.items() if share is not None}
+    named = [head for head in shares if heads[head].has(RARE_WORDS.name)]
     among = [h for h in named if h.layer == 0] or named or [h for h in shares if h.layer == 0]
     if not among:
         return None

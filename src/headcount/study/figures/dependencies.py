@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.axes import Axes
 
-from headcount.roles.relations import PAPER_RELATIONS
+from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.result import BestHead
+from headcount.role.syntactic import short_arrow
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.figures.drawing import (
     COLUMN,
@@ -20,7 +22,6 @@ from headcount.study.figures.drawing import (
     style,
 )
 from headcount.study.results import StudyResults
-from headcount.study.role_results import RelationLine, short_arrow
 from headcount.study.tables import Cell
 
 REACH = 6
@@ -130,30 +131,30 @@ def _widest_domain(cases: Sequence[Case]) -> str:
     return max(dict.fromkeys(names), key=names.count)
 
 
-def _paper_lines(case: Case) -> dict[tuple[str, str], RelationLine]:
+def _paper_lines(case: Case) -> dict[tuple[str, str], BestHead]:
     assert case.full.roles is not None
     return {
         (line.relation, line.arrow): line
         for line in case.full.roles.relations
-        if line.relation in PAPER_RELATIONS and line.accuracy.value is not None
+        if line.relation in PAPER_RELATIONS and line.score.value is not None
     }
 
 
 def _scores(
     axes: Axes,
-    lines: Mapping[str, Mapping[tuple[str, str], RelationLine]],
+    lines: Mapping[str, Mapping[tuple[str, str], BestHead]],
     keys: Sequence[tuple[str, str]],
 ) -> None:
     width = 0.8 / len(lines)
     for number, (label, found) in enumerate(lines.items()):
         for place, key in enumerate(keys):
             line = found.get(key)
-            if line is None or line.accuracy.value is None:
+            if line is None or line.score.value is None:
                 continue
             x = place + (number - (len(lines) - 1) / 2) * width
-            value = 100 * line.accuracy.value
-            low = value if line.accuracy.low is None else 100 * line.accuracy.low
-            high = value if line.accuracy.high is None else 100 * line.accuracy.high
+            value = 100 * line.score.value
+            low = value if line.score.low is None else 100 * line.score.low
+            high = value if line.score.high is None else 100 * line.score.high
             axes.bar(
                 x, value, 0.92 * width, color=series_style(number)[0],
                 label=label if place == 0 else "_",
@@ -175,10 +176,10 @@ def _scores(
     open_frame(axes)
 
 
-def _score_row(case: Case, line: RelationLine) -> dict[str, Cell]:
+def _score_row(case: Case, line: BestHead) -> dict[str, Cell]:
     return {
         "setting": case.label, "relation": line.relation, "direction": line.arrow,
-        "head": str(line.best_head), "accuracy": line.accuracy.value,
-        "accuracy_low": line.accuracy.low, "accuracy_high": line.accuracy.high,
+        "head": str(line.head), "accuracy": line.score.value,
+        "accuracy_low": line.score.low, "accuracy_high": line.score.high,
         "baseline": line.baseline.value, "instances": line.instances,
     }  # fmt: skip

@@ -13,21 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headcount.files import atomic_path, write_text
-from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
+from headcount.role.registry import ROLES, kinds_at
 from headcount.study.tables import Cell, csv_text
 
 COLUMN, PAGE = 3.35, 6.9
 """Inches: one column and the whole width of a page in the paper's style."""
 
 OTHER = "other"
-# The paper's colours. Their lightness differs too, so that they can be told apart without hue.
-FUNCTION_COLOURS = {
-    POSITIONAL: "#7a4b9d",
-    SYNTACTIC: "#1f8a5b",
-    RARE: "#f2a33a",
-    OTHER: "#d5d8dc",
-}
-FUNCTION_TEXT = {POSITIONAL: "white", SYNTACTIC: "white", RARE: "black", OTHER: "#555555"}
+OTHER_COLOUR, OTHER_TEXT = "#d5d8dc", "#555555"
 
 # Okabe and Ito's colours, safe for colour-blind readers, for lines and bars of several series.
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555")
@@ -60,6 +53,16 @@ FORMATS: Mapping[str, dict[str, Any]] = {
     "png": {"dpi": 200},
     "svg": {"metadata": {"Date": None}, "transparent": True},
 }
+
+
+def function_colours() -> dict[str, str]:
+    """The colour of every function of encoder heads, and of heads that have none."""
+    return {kind: ROLES[kind].colour for kind in kinds_at("enc")} | {OTHER: OTHER_COLOUR}
+
+
+def function_text(kind: str) -> str:
+    """The colour of text on a function's colour."""
+    return ROLES[kind].text_colour if kind in ROLES else OTHER_TEXT
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,20 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.heads import Head
-from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
+from headcount.role.result import Role
 from headcount.study.cases import Case, cases_of, first_seeds, functions_of
 from headcount.study.figures.drawing import (
-    FUNCTION_COLOURS,
-    FUNCTION_TEXT,
     HEAT,
     OTHER,
     PAGE,
     Drawing,
     bare,
+    function_colours,
+    function_text,
     new_figure,
     style,
 )
 from headcount.study.results import StudyModel, StudyResults
-from headcount.study.role_results import Function
 from headcount.study.tables import Cell
 
 LABELLED = 3
@@ -140,7 +139,7 @@ def _blocks(cases: Sequence[Case], columns: Sequence[str]) -> tuple[Figure, list
                 _heat(panel, grid, column, title if len(cases) == 1 else f"{case.label}: {title}")
             _functions(panels[row][-1], grid, "functions")
             panels[row][0].set_ylabel("layer")
-        handles = [Patch(color=FUNCTION_COLOURS[kind], label=kind) for kind in _kinds(grids)]
+        handles = [Patch(color=function_colours()[kind], label=kind) for kind in _kinds(grids)]
         figure.legend(handles=handles, loc="outside lower right", ncols=len(handles))
     data = [row for case, grid in zip(cases, grids, strict=True) for row in grid.data(case.label)]
     return figure, data
@@ -172,27 +171,27 @@ def _functions(axes: Axes, grid: HeadGrid, title: str) -> None:
     _frame(axes, grid, title, "right")
 
 
-def draw_functions(axes: Axes, x: float, y: float, functions: Sequence[Function]) -> None:
+def draw_functions(axes: Axes, x: float, y: float, functions: Sequence[Role]) -> None:
     """A cell of size 1 whose corner is at (x, y); every kind of function is a stripe of it."""
     kinds = kinds_of(functions)
     gap, height = 0.04, (1 - 0.08) / len(kinds)
     for number, kind in enumerate(kinds):
         corner = (x + gap, y + gap + number * height)
-        box = Rectangle(corner, 1 - 2 * gap, height, color=FUNCTION_COLOURS[kind], lw=0)
+        box = Rectangle(corner, 1 - 2 * gap, height, color=function_colours()[kind], lw=0)
         axes.add_patch(box)
         own = [function for function in functions if function.kind == kind]
         axes.text(
             x + 0.5, corner[1] + height / 2, _label(own, len(kinds)), ha="center", va="center",
-            fontsize=5.2 if len(kinds) == 1 else 4.8, linespacing=0.95, color=FUNCTION_TEXT[kind],
+            fontsize=5.2 if len(kinds) == 1 else 4.8, linespacing=0.95, color=function_text(kind),
         )  # fmt: skip
 
 
-def kinds_of(functions: Sequence[Function]) -> list[str]:
+def kinds_of(functions: Sequence[Role]) -> list[str]:
     """The kinds of some functions, each once."""
     return list(dict.fromkeys(function.kind for function in functions)) or [OTHER]
 
 
-def _label(functions: Sequence[Function], kinds: int) -> str:
+def _label(functions: Sequence[Role], kinds: int) -> str:
     """The names of functions, two in a line where a cell has several kinds of them."""
     names = list(dict.fromkeys(function.label for function in functions))
     room = LABELLED if kinds == 1 else 1
@@ -215,7 +214,7 @@ def _kinds(grids: Sequence[HeadGrid]) -> list[str]:
     """The kinds of functions that occur, with heads that have none."""
     heads = [(grid.model, head) for grid in grids for row in grid.rows for head in row]
     found = {function.kind for model, head in heads for function in functions_of(model, head)}
-    return [kind for kind in (POSITIONAL, SYNTACTIC, RARE) if kind in found] + [OTHER]
+    return [kind for kind in function_colours() if kind in found or kind == OTHER]
 
 
 def _alt(cases: Sequence[Case]) -> str:

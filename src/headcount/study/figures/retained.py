@@ -8,18 +8,18 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.pruning.methods import METHODS, method_named
-from headcount.roles.criteria import POSITIONAL, RARE, SYNTACTIC
+from headcount.role.result import Role
 from headcount.study.cases import Case, cases_of, functions_of, retained
 from headcount.study.figures.drawing import (
     COLUMN,
     FAINT,
-    FUNCTION_COLOURS,
-    FUNCTION_TEXT,
     INK,
     OTHER,
     PAGE,
     Drawing,
     bare,
+    function_colours,
+    function_text,
     new_figure,
     open_frame,
     series_style,
@@ -27,11 +27,9 @@ from headcount.study.figures.drawing import (
 )
 from headcount.study.figures.head_grid import kinds_of
 from headcount.study.results import StudyModel, StudyResults
-from headcount.study.role_results import Function
 from headcount.study.tables import Cell
 
 ENCODER = ("enc",)
-_ORDER = (POSITIONAL, SYNTACTIC, RARE, OTHER)
 
 
 def quality_figure(results: StudyResults) -> Drawing | None:
@@ -136,7 +134,7 @@ def functions_figure(results: StudyResults) -> Drawing | None:
                 _cell(axes, x - 0.5, y, functions)
         _finish_functions(axes, models, tallest)
         figure.legend(
-            handles=[Patch(color=FUNCTION_COLOURS[kind], label=kind) for kind in _ORDER],
+            handles=[Patch(color=c, label=kind) for kind, c in function_colours().items()],
             loc="outside right center",
         )
     return Drawing(
@@ -160,26 +158,28 @@ def _analysed(case: Case) -> list[StudyModel]:
     return [m for m in models if m.method == methods[0] and m.seed == models[0].seed]
 
 
-def _by_function(model: StudyModel) -> list[list[Function]]:
+def _by_function(model: StudyModel) -> list[list[Role]]:
     """The functions of each head, heads ordered by the first of them."""
     found = [functions_of(model, head) for head in model.heads.heads(ENCODER)]
 
-    def order(functions: list[Function]) -> tuple[int, str, int]:
+    kinds = list(function_colours())
+
+    def order(functions: list[Role]) -> tuple[int, str, int]:
         kind = functions[0].kind if functions else OTHER
-        return _ORDER.index(kind), functions[0].name if functions else "", -len(functions)
+        return kinds.index(kind), functions[0].name if functions else "", -len(functions)
 
     return sorted(found, key=order)
 
 
-def _cell(axes: Axes, x: float, y: float, functions: Sequence[Function]) -> None:
+def _cell(axes: Axes, x: float, y: float, functions: Sequence[Role]) -> None:
     """One head: its kinds of functions side by side, and how many functions there are."""
     kinds = kinds_of(functions)
     width = 0.92 / len(kinds)
     for number, kind in enumerate(kinds):
         corner = (x + 0.04 + number * width, y + 0.06)
-        axes.add_patch(Rectangle(corner, width, 0.88, color=FUNCTION_COLOURS[kind], lw=0))
+        axes.add_patch(Rectangle(corner, width, 0.88, color=function_colours()[kind], lw=0))
     if len(functions) > 1:
-        colour = FUNCTION_TEXT[kinds[0]]
+        colour = function_text(kinds[0])
         place = x + 0.04 + width / 2
         axes.text(
             place, y + 0.52, str(len(functions)), ha="center", va="center", fontsize=5.5,

@@ -22,7 +22,7 @@ from headcount.study.cases import cases_of
 from headcount.study.claims.verdict import FAILS, HOLDS, MIXED, UNDECIDED, UNTESTABLE, Verdict
 from headcount.study.explorer import ModelAttention, fit
 from headcount.study.figures import ANIMATION
-from headcount.study.figures.drawing import FUNCTION_COLOURS, OTHER, Drawing
+from headcount.study.figures.drawing import OTHER, Drawing, function_colours
 from headcount.study.figures.gates import watched_model
 from headcount.study.report.story import claims_line, story
 from headcount.study.results import StudyModel, StudyResults
@@ -167,7 +167,7 @@ def _explorer(results: StudyResults, attention: Sequence[ModelAttention]) -> dic
     models = [results.model(found.model) for found in attention]
     return {
         "sites": {site: SITE_NAMES[site] for site in SITES},
-        "colours": FUNCTION_COLOURS,
+        "colours": function_colours(),
         "other": OTHER,
         "models": [_model(model, labels.get(model.id, "")) for model in models],
     }
@@ -204,14 +204,14 @@ def _rounded(value: Any) -> float | None:
 
 
 def _roles(model: StudyModel, head: Any) -> list[Mapping[str, Any]]:
-    found = () if model.roles is None else model.roles.functions(head)
+    roles = [] if model.roles is None else model.roles.of(head)
     return [
         {
-            "kind": function.kind,
-            "name": str(function),
-            "label": function.label,
-            "score": round(function.score, 4),
-            "baseline": round(function.baseline, 4),
+            "kind": role.kind,
+            "name": str(role),
+            "label": role.label,
+            "score": round(role.value, 4),
+            "baseline": round(role.baseline, 4),
         }
-        for function in found
+        for role in roles
     ]

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headcount.heads import SITE_NAMES, SITES
+from headcount.role.registry import kinds_at
 from headcount.study.cases import Case, cases_of, functions_of, retained
 from headcount.study.claims.verdict import (
     FAILS,
@@ -17,7 +18,6 @@ from headcount.study.claims.verdict import (
     percent,
 )
 from headcount.study.results import StudyModel, StudyResults
-from headcount.study.role_results import FUNCTIONS
 
 
 def story(results: StudyResults) -> list[tuple[str, list[str]]]:
@@ -64,7 +64,9 @@ def _full_line(case: Case) -> str:
 def _functions_line(model: StudyModel) -> str:
     heads = model.heads.heads(("enc",))
     found = [functions_of(model, head) for head in heads]
-    counts = {kind: sum(any(f.kind == kind for f in own) for own in found) for kind in FUNCTIONS}
+    counts = {
+        kind: sum(any(f.kind == kind for f in own) for own in found) for kind in kinds_at("enc")
+    }
     named = ", ".join(f"{count} {kind}" for kind, count in counts.items())
     special = sum(bool(own) for own in found)
     return f"{special} of its {len(heads)} encoder heads have a function we can name: {named}."

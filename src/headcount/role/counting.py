@@ -1,0 +1,157 @@
+"""One pass over the data: what every head looks at, counted on the fly.
+
+Attention is taken from the recording of one batch, counted and let go; what is kept are integers
+by group of sentences. Batches do not depend on the number of processes, and integers add up in any
+order, so that processes that share the batches come to the very same counts as one alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from headcount.heads import Head, HeadLayout
+from headcount.model.attention_statistics import confidence_sums, largest_weights
+from headcount.role.kind import RoleCounts, Setting, SiteBatch
+from headcount.role.registry import ROLES
+from headcount.role.sentences import SentenceBatch
+
+FIXED_POINT = 2.0**32
+
+
+@dataclass(frozen=True)
+class SiteHeads:
+    """The heads of one site in the order of every count's head axis."""
+
+    site: str
+    heads: list[Head]
+    layers: dict[int, slice]
+
+    @classmethod
+    def of(cls, layout: HeadLayout, site: str) -> SiteHeads:
+        """All heads of a site, layer by layer; layers without heads have no slice."""
+        layers: dict[int, slice] = {}
+        first = 0
+        for layer, indices in enumerate(layout.layers.get(site, ())):
+            if indices:
+                layers[layer] = slice(first, first + len(indices))
+                first += len(indices)
+        return cls(site, layout.heads([site]), layers)
+
+
+class ConfidenceCounts:
+    """The sum of the largest weights of each head, and of the queries behind it (Sec. 4).
+
+    sums: [groups, heads], in integers of 2^-32, so that they too add up in any order
+    queries: [groups]
+    """
+
+    def __init__(self, groups: int, heads: int, device: torch.device | str = "cpu") -> None:
+        self.sums = torch.zeros((groups, heads), dtype=torch.int64, device=device)
+        self.queries = torch.zeros(groups, dtype=torch.int64, device=device)
+
+    def begin(self, batch: SiteBatch) -> None:
+        """Count a batch's queries, once for all layers."""
+        self.queries.index_add_(0, batch.groups, batch.queries.sum(-1))
+
+    def add(self, heads: slice, largest: Tensor, batch: SiteBatch) -> None:
+        """Add the largest weights `[batch, heads, queries]` of one layer's heads."""
+        sums, _ = confidence_sums(largest, batch.queries)  # [batch, heads]
+        fixed = (sums.double() * FIXED_POINT).round().long()
+        self.sums[:, heads].index_add_(0, batch.groups, fixed)
+
+    def values(self) -> list[float | None]:
+        """The confidence of each head."""
+        number = int(self.queries.sum())
+        if not number:
+            return [None] * self.sums.shape[1]
+        return [total / FIXED_POINT / number for total in self.sums.sum(0).tolist()]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What several processes sum."""
+        return [self.sums, self.queries]
+
+
+class SiteCounts:
+    """What the heads of one site look at: confidence, and the counts of every role that applies."""
+
+    def __init__(self, heads: SiteHeads, setting: Setting) -> None:
+        """`setting.heads` is taken from `heads`."""
+        setting = replace(setting, site=heads.site, heads=len(heads.heads))
+        self.heads = heads
+        self.confidence = ConfidenceCounts(setting.groups, setting.heads, setting.device)
+        self.roles: dict[str, RoleCounts] = {
+            name: kind.counts(setting)
+            for name, kind in ROLES.items()
+            if heads.site in kind.sites and all(map(setting.provides, kind.needs))
+        }
+
+    def add(
+        self,
+        sentences: SentenceBatch,
+        weights: Mapping[int, Tensor],
+        targets: Tensor | None = None,
+    ) -> dict[int, Tensor]:
+        """Count a batch; `weights[layer]` is `[batch, heads, queries, keys]` as recorded.
+
+        `targets` `[batch, target]` is true for the tokens of the translations. Returns the argmax
+        keys of each layer, `[batch, heads, queries]`.
+        """
+        batch = site_batch(self.heads.site, sentences, targets)
+        if not batch.queries.any():
+            return {}
+        self.confidence.begin(batch)
+        for counts in self.roles.values():
+            counts.begin(batch)
+        looked_at: dict[int, Tensor] = {}
+        for layer, heads in self.heads.layers.items():
+            attention = without_start(self.heads.site, weights[layer])
+            largest, argmax = largest_weights(attention, batch.keys)
+            self.confidence.add(heads, largest, batch)
+            for counts in self.roles.values():
+                counts.add(heads, attention, argmax, batch)
+            looked_at[layer] = argmax
+        return looked_at
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What several processes sum."""
+        of_roles = [tensor for counts in self.roles.values() for tensor in counts.tensors]
+        return self.confidence.tensors + of_roles
+
+
+def site_batch(site: str, sentences: SentenceBatch, targets: Tensor | None) -> SiteBatch:
+    """A batch as a site sees it; `targets` `[batch, target]` is true for translations' tokens."""
+    if site == "enc":
+        queries = keys = sentences.real
+    else:
+        assert targets is not None
+        queries, keys = targets, targets if site == "dec" else sentences.real
+    return SiteBatch(queries, keys, sentences.groups, sentences)
+
+
+def without_start(site: str, weights: Tensor) -> Tensor:
+    """A layer's attention `[batch, heads, queries, keys]` whose queries stand for tokens.
+
+    The decoder reads START first. In `dec` it is left out as query and key. In `cross` query t
+    produces target token t, so that the last one, which produces EOS, is left out.
+    """
+    if site == "dec":
+        return weights[:, :, 1:, 1:]
+    return weights[:, :, :-1] if site == "cross" else weights
+
+
+def padded_targets(
+    targets: Sequence[Sequence[int]], *, pad: int, start: int, device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
+    """Decoder input `[batch, 1 + target]`: START + tokens; and the tokens `[batch, target]`."""
+    longest = max(map(len, targets), default=0)
+    rows = [[start, *tokens, *[pad] * (longest - len(tokens))] for tokens in targets]
+    real = [[i < len(tokens) for i in range(longest)] for tokens in targets]
+    ids = torch.tensor(rows, dtype=torch.int64, device=device)
+    mask = torch.tensor(real, dtype=torch.bool, device=device).reshape(len(rows), longest)
+    return ids, mask

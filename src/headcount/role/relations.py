@@ -1,0 +1,123 @@
+"""Dependency relations under one name, whichever annotation scheme a parser follows (Sec. 5.2).
+
+Names are those of Universal Dependencies 2. Parsers of older schemes say the same in other words:
+Stanford dependencies and UD 1 (CoreNLP, the paper's parser), CLEAR (spaCy's English models), UD 2
+before its later renamings. A relation whose old and new annotation are different *structures* is
+not renamed: in CLEAR `pobj` hangs from its preposition, in UD `obl` and `nmod` hang from the verb
+or noun, so that neither is the other. Two of these concern the paper's own relations:
+
+- `neg` stays apart. UD 2 counts "not" and "n't" as `advmod`, older schemes do not.
+- `nsubj:pass` stays apart from `nsubj`, as every scheme has it; so do all other subtypes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headcount.errors import UserError
+from headcount.registry import name_list
+
+# Older name -> name in UD 2.
+SAME_AS = {
+    # Stanford dependencies, UD 1 and CLEAR
+    "dobj": "obj",
+    "nsubjpass": "nsubj:pass",
+    "csubjpass": "csubj:pass",
+    "auxpass": "aux:pass",
+    "nn": "compound",
+    "prt": "compound:prt",
+    "num": "nummod",
+    "number": "compound",
+    "poss": "nmod:poss",
+    "possessive": "case",
+    "predet": "det:predet",
+    "preconj": "cc:preconj",
+    "rcmod": "acl:relcl",
+    "partmod": "acl",
+    "infmod": "acl",
+    "vmod": "acl",
+    "complm": "mark",
+    "mwe": "fixed",
+    "name": "flat",
+    "foreign": "flat:foreign",
+    "tmod": "obl:tmod",
+    # CLEAR only
+    "relcl": "acl:relcl",
+    "dative": "iobj",
+    "npadvmod": "obl:npmod",
+    "intj": "discourse",
+    # spelt differently over the years
+    "nmod:npmod": "obl:npmod",
+    "nmod:tmod": "obl:tmod",
+}
+
+ROOT = "root"
+
+# The paper's relations, and the names its Table 1 gives to (head, dependent).
+PAPER_RELATIONS = ("nsubj", "obj", "amod", "advmod")
+ENDS = {
+    "nsubj": ("v", "s"),
+    "nsubj:pass": ("v", "s"),
+    "obj": ("v", "o"),
+    "iobj": ("v", "o"),
+    "amod": ("noun", "adj.m."),
+    "advmod": ("v", "adv.m."),
+}
+# The same ends in words, for sentences.
+ENDS_IN_WORDS = {
+    "nsubj": ("verb", "subject"),
+    "nsubj:pass": ("verb", "passive subject"),
+    "obj": ("verb", "object"),
+    "iobj": ("verb", "indirect object"),
+    "amod": ("noun", "adjective"),
+    "advmod": ("verb", "adverb"),
+}
+ALL, NONE = "all", "none"
+
+
+class Direction(NamedTuple):
+    """Which end of a relation looks for the other one."""
+
+    name: str
+    from_head: bool
+
+
+DIRECTIONS = (Direction("head_to_dependent", True), Direction("dependent_to_head", False))
+
+
+def canonical(label: str) -> str:
+    """The UD 2 name of a relation label of any scheme."""
+    lowered = label.lower()
+    return SAME_AS.get(lowered, lowered)
+
+
+def arrow(relation: str, direction: Direction) -> str:
+    """A direction as Table 1 writes it: `v → s` is the verb looking for its subject."""
+    head, dependent = ENDS.get(relation, ("head", "dep"))
+    ends = (head, dependent) if direction.from_head else (dependent, head)
+    return f"{ends[0]} → {ends[1]}"
+
+
+def parse_relations(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+    """`nsubj,dobj` as canonical relations; None stands for `all`, an empty tuple for `none`."""
+    if given is None:
+        return None
+    names = name_list(given)
+    if names in ((ALL,), (NONE,)):
+        return None if names == (ALL,) else ()
+    if not names and not isinstance(given, str):
+        return ()
+    if not names or ALL in names or NONE in names:
+        raise UserError(
+            f"'{','.join(names)}' is not a list of relations.",
+            "Write them as nsubj,obj,amod, or write all or none.",
+        )
+    return canonical_relations(names)
+
+
+def canonical_relations(names: Iterable[str]) -> tuple[str, ...]:
+    """The given relations under their UD 2 names, each once, in the order given."""
+    relations = dict.fromkeys(canonical(name) for name in names)
+    relations.pop(ROOT, None)  # the root's arc has one end only
+    return tuple(relations)

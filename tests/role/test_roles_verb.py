@@ -1,0 +1,89 @@
+"""The verb: what it prints, its JSON, and bad input as one line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headcount.cli import app
+from headcount.data.builtin import generate
+from headcount.data.conllu import write_conllu
+from headcount.errors import UserError
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+
+def call(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["roles", *map(str, arguments)], env={"COLUMNS": "120"})
+
+
+def test_both_tables_are_printed(place: Place) -> None:
+    done = call(place.folder / "run", "--conllu", place.conllu, "--sites", "enc,dec,cross", "-q")
+    assert done.exit_code == 0, done.output
+    for expected in ("enc.1.0", "dec.0.1", "cross.1.1", "v → s", "adj.m. → noun", "60 sentences"):
+        assert expected in done.output
+    assert (place.folder / "run" / "analysis" / "roles.json").exists()
+
+
+def test_json(place: Place) -> None:
+    done = call(
+        place.folder / "run", "--src", place.source, "--conllu", place.conllu, "--json", "--quiet",
+        "--relations", "dobj,det", "--sentences", "20", "--threshold", "0.5", "--relative",
+    )  # fmt: skip
+    assert done.exit_code == 0, done.output
+    result = json.loads(done.stdout)
+    assert {b["name"].split()[0] for b in result["best"] if b["role"] == "syntactic"} == {
+        "obj",
+        "det",
+    }
+    assert result["data"]["sentences"] == 20
+    assert result["criteria"]["threshold"] == 0.5
+    assert result["criteria"]["relative"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "No sentences were given"),
+        (["--src", "missing.en"], "missing.en does not exist"),
+        (["--conllu", "broken.conllu"], "broken.conllu, line 1"),
+        (["--src", "test.en", "--conllu", "other.conllu"], "None of the 60 parses of other.conllu"),
+        (["--src", "test.en", "--sites", "encoder"], "Unknown attention site"),
+        (["--conllu", "test.conllu", "--relations", "all,nsubj"], "not a list of relations"),
+        (["--conllu", "test.conllu", "--threshold", "95"], "threshold of 95"),
+        (["--conllu", "test.conllu", "--sentences", "0"], "0 sentences are too few"),
+    ],
+)
+def test_bad_input_is_one_line(
+    place: Place, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.chdir(place.folder)
+    (place.folder / "broken.conllu").write_text("1\tonly\tthree\n")
+    write_conllu(place.folder / "other.conllu", [parse for parse, _ in generate(60, seed=6)])
+    done = call("run", *arguments)
+    assert isinstance(done.exception, UserError)
+    assert message in str(done.exception)
+    assert "\n" not in str(done.exception)
+    assert not (place.folder / "run" / "analysis").exists()
+
+
+def test_the_verb_is_a_function_of_the_package() -> None:
+    """In a fresh process, before and after its stage is imported, with a signature to read."""
+    code = (
+        "import inspect, sys, headcount\n"
+        "assert 'roles' in dir(headcount) and 'torch' not in sys.modules\n"
+        "import headcount.role.result\n"
+        "assert inspect.isfunction(headcount.roles)\n"
+        "assert {'run', 'sites', 'save'} <= set(inspect.signature(headcount.roles).parameters)\n"
+        "try:\n    headcount.roles('nowhere')\n"
+        "except Exception as error:\n    assert type(error).__name__ == 'UserError', error\n"
+        "else:\n    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -1,0 +1,98 @@
+"""What is said of the shipped model's encoder heads, worked out again with NumPy from its file.
+
+That the model has no positional head is a result that surprises (docs/results.md); here it does not
+rest on the package's model, its recordings or its statistics.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from headcount import rank
+from headcount.data.tokenizer import Tokenizer
+from headcount.files import read_json, read_lines
+from headcount.heads import Head
+from headcount.role.analysis import roles
+from headcount.run import load_run
+
+SHIPPED = Path(str(files("headcount") / "demo_model"))
+SENTENCES = Path(__file__).parents[2] / "results" / "sentences.en"
+HEADS, WIDTH = 8, 128
+
+Maps = list[list[np.ndarray]]
+"""Attention of one sentence: layer, head, `[queries, keys]`."""
+
+
+@pytest.fixture(scope="module")
+def maps() -> list[Maps]:
+    weights = {k: v.astype(np.float64) for k, v in load_file(SHIPPED / "model.safetensors").items()}
+    tokenizer = Tokenizer.load(SHIPPED / "tokenizer.src.json")
+    lines = list(read_lines(SENTENCES))
+    return [encoder_attention(weights, [*tokenizer.encode(line), tokenizer.eos]) for line in lines]
+
+
+def encoder_attention(weights: dict[str, np.ndarray], tokens: list[int]) -> Maps:
+    """A pre-norm encoder, one sentence, head by head."""
+    angles = np.arange(len(tokens))[:, None] / 10000 ** (np.arange(0, WIDTH, 2) / WIDTH)
+    x = weights["source_embedding.table.weight"][tokens] * WIDTH**0.5
+    x = x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
+    maps: Maps = []
+    for layer in range(6):
+        part = f"encoder.{layer}.self_attention."
+        name = part + "attention."
+        normed = layer_norm(x, weights, part + "norm")
+        projected = normed @ weights[name + "in_weight"].T + weights[name + "in_bias"]
+        maps.append([])
+        outputs = []
+        for head in range(HEADS):
+            size = WIDTH // HEADS
+            q, k, v = (projected[:, i * WIDTH + head * size :][:, :size] for i in range(3))
+            scores = np.exp(q @ k.T / size**0.5)
+            attention = scores / scores.sum(1, keepdims=True)
+            maps[-1].append(attention)
+            outputs.append(attention @ v)
+        x = x + np.concatenate(outputs, 1) @ weights[name + "out_weight"].T
+        x = x + weights[name + "out_bias"]
+        part = f"encoder.{layer}.feed_forward."
+        hidden = layer_norm(x, weights, part + "norm") @ weights[part + "expand.weight"].T
+        hidden = np.maximum(hidden + weights[part + "expand.bias"], 0)
+        x = x + hidden @ weights[part + "contract.weight"].T + weights[part + "contract.bias"]
+    return maps
+
+
+def layer_norm(x: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.ndarray:
+    centred = x - x.mean(1, keepdims=True)
+    scaled = centred / np.sqrt(x.var(1, keepdims=True) + 1e-5)
+    return scaled * weights[name + ".weight"] + weights[name + ".bias"]
+
+
+def test_confidence(maps: list[Maps]) -> None:
+    ranking = rank(SHIPPED, SENTENCES, by=["confidence"], sites=["enc"])
+    assert len(ranking.heads) == 48
+    for head in ranking.heads:
+        largest = [row[:-1].max() for m in maps for row in m[head.layer][head.index][:-1]]
+        assert ranking["confidence"][head] == pytest.approx(np.mean(largest), abs=1e-5)
+
+
+def test_offsets(maps: list[Maps], tmp_path: Path) -> None:
+    run = load_run(SHIPPED)
+    run.folder = tmp_path
+    roles(run, SENTENCES, relations=[], save=True)
+    rows = read_json(tmp_path / "analysis" / "roles.json")["heads"]
+    assert len(rows) == 48
+    for row in rows:
+        head = Head.parse(row["head"])
+        for name, share in row["scores"]["positional"].items():
+            offset = int(name)
+            hits = [
+                query + offset == weights[query, :-1].argmax()
+                for weights in (m[head.layer][head.index] for m in maps)
+                for query in range(len(weights) - 1)
+                if 0 <= query + offset < len(weights) - 1
+            ]
+            assert share["value"] == pytest.approx(np.mean(hits), abs=2 / len(hits))

@@ -1,0 +1,81 @@
+"""Sentences, parses and translations meet in one stream."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headcount.errors import UserError
+from headcount.role.text import Text, spread
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_a_sample_is_evenly_spread(limit: int, total: int) -> None:
+    chosen = list(spread(range(total), limit, total))
+    assert len(chosen) == min(limit, total)
+    gaps = {b - a for a, b in pairwise(chosen)}
+    assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+def test_parses_alone_bring_their_own_text(place: Place) -> None:
+    text = Text.given(None, place.conllu, None, None)
+    assert [(line, parse.words) for line, parse, _ in text.rows() if parse is not None] == [
+        (sentence.text, sentence.words) for sentence in place.sentences
+    ]
+    assert text.count() == len(place.sentences)
+
+
+def test_source_parses_and_references_stay_together(place: Place) -> None:
+    """Also where lines are empty and only some sentences are used."""
+    source, reference = place.folder / "gaps.en", place.folder / "gaps.fr"
+    lines = place.source.read_text().splitlines()
+    source.write_text("\n" + "".join(f"  {line}\n \n" for line in lines))
+    reference.write_text("x\n" + "".join(f"translation {i}\ny\n" for i in range(len(lines))))
+    text = Text.given(source, place.conllu, reference, 7)
+    rows = list(text.rows())
+    assert len(rows) == text.count() == 7
+    for line, parse, translation in rows:
+        assert parse is not None
+        assert parse.text == line
+        assert translation == f"translation {lines.index(line)}"
+    assert [parse for _, parse, _ in rows] == list(text.parses())
+
+
+def test_sentences_in_memory(place: Place) -> None:
+    text = Text.given(["One.", "", "Two."], None, ["Un.", "", "Deux."], None)
+    assert list(text.rows()) == [("One.", None, "Un."), ("Two.", None, "Deux.")]
+
+
+def test_files_that_do_not_fit(place: Place) -> None:
+    short = place.folder / "short.en"
+    short.write_text("".join(place.source.read_text().splitlines(keepends=True)[:-1]))
+    with pytest.raises(UserError, match="has more"):
+        list(Text.given(short, place.conllu, None, None).rows())
+    longer = place.folder / "longer.en"
+    longer.write_text(place.source.read_text() + "One more.\n")
+    with pytest.raises(UserError, match="has more"):
+        list(Text.given(longer, place.conllu, None, None).rows())
+    with pytest.raises(UserError, match="different numbers of lines"):
+        list(Text.given(short, None, place.reference, None).rows())
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.en"
+    empty.write_text("\n \n")
+    for source, conllu, limit in (
+        (None, None, None),
+        (empty, None, None),
+        (tmp_path / "missing", None, None),
+        (["A."], None, 0),
+        ([], None, None),
+    ):
+        with pytest.raises(UserError):
+            Text.given(source, conllu, None, limit)
