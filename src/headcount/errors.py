@@ -10,3 +10,7 @@ class UserError(Exception):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{problem} {remedy}".strip())
+
+
+class Notice(UserWarning):
+    """Something that people should know but that does not stop the work."""

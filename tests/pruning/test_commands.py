@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -46,30 +47,22 @@ def test_prune_and_bench(
     assert len(record["kept"]) == 2
     text = say(*arguments, "--keep", 2, "--sites", "enc,dec", "--resume", "--quiet")
     assert "heads left" in text
-    assert "cross 4 of 4 (2 2)" in text
+    assert re.search(r"cross +4 of 4", text)
+    by_layer = re.findall(r"layer \d: (.*)", text)
+    assert len(by_layer) == 4, "of the pruned sites alone"
+    kept = [
+        f"{site}.{layer}.{head}"
+        for (site, layer), heads in zip(
+            [("enc", 0), ("enc", 1), ("dec", 0), ("dec", 1)], by_layer, strict=True
+        )
+        for head in heads.split()
+        if head != "none"
+    ]
+    assert kept == record["kept"]
     found = json.loads(say("bench", baseline, out, "--rounds", 1, "--sentences", 4, "--json"))
     assert [each["heads"]["cross"] for each in found] == [4, 4]
     assert found[1]["parameters"] == sum(p.numel() for p in load_run(out).model.parameters())
     assert found[1]["peak_bytes"] == 9
-
-
-def test_undecided_gates_are_named(
-    baseline: Path,
-    corpus: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    out = tmp_path / "out"
-    arguments = ["prune", baseline, "--train", corpus, "--out", out, "--updates", 3]
-    more = ["--penalty", 9, "--warmup", 0, "--gate-learning-rate", 1.2, "--finetune", 1]
-    monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments + more)])
-    with pytest.raises(SystemExit):
-        main()
-    printed = capsys.readouterr().err
-    assert "neither open nor closed" in printed
-    assert "enc.0.0, enc.0.1, enc.1.0, enc.1.1" in " ".join(printed.split())
-    assert printed.count("BLEU") >= 2
 
 
 def test_sweep(say: Say, baseline: Path, corpus: Path, tmp_path: Path) -> None:
@@ -122,4 +115,4 @@ def test_a_signal_saves_and_says_how_to_go_on(baseline: Path, corpus: Path, tmp_
         [*arguments, "--resume"], env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    assert "enc 1 of 4" in done.stdout
+    assert re.search(r"enc +1 of 4", done.stdout)

@@ -102,18 +102,18 @@ def test_micro_batches_add_up_to_one_batch(make_model: Callable[..., Transformer
 
 def test_two_phases(make_model: Callable[..., Transformer]) -> None:
     model = make_model(0)
-    decided: list[int] = []
     gates = hard_concrete(model)
-    objective = GatedObjective(model, 0.0, gates, choosing=6, finetune=4, decide=decided.append)
+    objective = GatedObjective(model, 0.0, gates, choosing=6, finetune=4)
     with torch.no_grad():
         gates.logits[:3] = -9
     closed = gates.heads[:3]
     stopped = []
     for update in range(1, 12):
-        reason = objective.finished()
-        if reason:
+        if objective.finished():
             stopped.append(update)
-            break
+            if objective.fixed:
+                break
+            objective.fix()
         torch.manual_seed(update)
         objective.begin_update(update)
         loss = objective.losses(make_batch(2)).nll
@@ -124,8 +124,8 @@ def test_two_phases(make_model: Callable[..., Transformer]) -> None:
             assert objective.penalty() is None
         else:
             assert objective.penalty() is not None
-    assert decided == [6]
-    assert stopped == [11]
+    assert objective.fixed_at == 6
+    assert stopped == [7, 11]
     shares = [objective.share_left(update) for update in (6, 7, 8, 10)]
     assert shares == [1, 1, 0.75, 0.25]
 
@@ -146,9 +146,11 @@ def test_state_goes_round(make_model: Callable[..., Transformer]) -> None:
     one = GatedObjective(model, 0.0, hard_concrete(model), 3, 5)
     other = GatedObjective(model, 0.0, hard_concrete(model, start=0.0), 3, 5)
     for update in range(1, 6):
+        if one.finished():
+            one.fix()
         one.begin_update(update)
     other.load_state(one.state())
-    assert (other.update, other.decided_at) == (one.update, one.decided_at) == (5, 3)
+    assert (other.update, other.fixed_at) == (one.update, one.fixed_at) == (5, 3)
     assert other.selection.kept() == one.selection.kept()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 
@@ -12,13 +13,17 @@ from headcount.study.runner import Runner, choose
 from headcount.study.stages import Book, Stage
 
 TASK = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 out, note, delay = pathlib.Path(sys.argv[1]), sys.argv[2], float(sys.argv[3])
 with (out.parent / "calls.txt").open("a") as log:
     log.write(f"{out.name} {note} {' '.join(sys.argv[4:])}".strip() + chr(10))
 time.sleep(delay)
 if note == "fail":
     sys.exit("headcount: this stage cannot work.")
+if note.startswith("code"):
+    sys.exit(int(note[4:]))
+if note.startswith("signal"):
+    os.kill(os.getpid(), int(note[6:]))
 out.write_text(note)
 """
 
@@ -105,6 +110,51 @@ def test_a_failed_stage_names_its_reason_and_log(task: Path) -> None:
         run(task, make(task, "a", note="fail"), make(task, "b", needs=("a",)))
     assert ".log" in str(error.value)
     assert calls(task) == ["a fail"]
+
+
+@pytest.mark.parametrize(
+    ("note", "said"),
+    [
+        ("code143", r"was interrupted \(SIGTERM\)"),
+        ("signal15", r"was interrupted \(SIGTERM\)"),
+        ("code130", r"was interrupted \(SIGINT\)"),
+        ("code0", "ended before its work was complete"),
+        ("code2", "failed"),
+    ],
+)
+def test_an_interrupted_stage_is_not_done_and_goes_on(task: Path, note: str, said: str) -> None:
+    stage = make(task, "a", note=note, resume=("--resume",))
+    with pytest.raises(UserError, match=rf"Stage a {said}.*goes on"):
+        run(task, stage)
+    book = Book.open(task / "study", [stage])
+    assert not book.done("a")
+    assert book.begin("a")[-1] == "--resume"
+
+
+def test_a_training_or_pruning_is_done_when_it_says_so(tmp_path: Path) -> None:
+    """An earlier version stamped a training that was cut short: it is found out, and resumed."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for kind, file, unfinished, finished in (
+        ("train", "metrics.jsonl", '{"kind": "train", "update": 11}\n',
+         '{"kind": "train", "update": 11}\n{"kind": "final", "update": 30}\n'),
+        ("prune", "pruning.json", '{"finished": false}', '{"finished": true}'),
+    ):  # fmt: skip
+        stage = Stage(kind, kind, ("module",), (folder,), resume=("--resume",))
+        book = Book.open(tmp_path / "study", [stage])
+        book.begin(kind)
+        folder.mkdir(exist_ok=True)
+        book.end(kind)
+        assert not book.done(kind)
+        (folder / file).write_text(unfinished)
+        assert not book.done(kind)
+        assert book.begin(kind)[-1] == "--resume"
+        (folder / file).write_text(finished)
+        book.end(kind)
+        assert book.done(kind)
+        shutil.rmtree(folder)
+        assert not book.done(kind)
+        assert "--resume" not in book.begin(kind), "there is nothing to go on with"
 
 
 def test_independent_stages_run_side_by_side(task: Path) -> None:

@@ -127,8 +127,6 @@ def prune(
     if json:
         print_json({"run": str(out), **record})
         return
-    if record["decided"]["undecided"] and not quiet:
-        remarks.print(_undecided(record), soft_wrap=True)
     results.print(_summary(pruned, record), soft_wrap=True)
 
 
@@ -141,35 +139,22 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
     return 0
 
 
-def _undecided(record: dict[str, Any]) -> str:
-    """A warning that names the gates that training has left between open and closed."""
-    decided = record["decided"]
-    # A selection of one's own may have no gates between open and closed to measure with.
-    before = f" Before that: {_quality(decided['gated'])}." if "gated" in decided else ""
-    return (
-        "Warning: gates that were neither open nor closed when they became binary:"
-        f" {', '.join(decided['undecided'])}.{before} After it: {_quality(decided['binary'])}."
-        " Longer training (--updates) decides more gates."
-    )
-
-
-def _quality(scores: dict[str, float]) -> str:
-    bleu = f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
-    return f"dev loss {scores['dev_loss']:.4f}{bleu}"
-
-
 def _summary(run: Run, record: dict[str, Any]) -> str:
-    """What came of it, in a few lines."""
-    full = record["baseline"]["heads"]
-    counts = "  ".join(
-        f"{site} {sum(map(len, layers))} of {sum(map(len, full[site]))}"
-        f" ({' '.join(str(len(layer)) for layer in layers)})"
-        for site, layers in record["heads"].items()
-    )
-    lines = [f"{run.folder}: heads left (by layer): {counts}"]
+    """What came of it, in a few lines: the heads that are left, quality, size."""
+    from headcount.pruning.record import quality
+
+    full, sites = record["baseline"]["heads"], record["settings"]["sites"]
+    lines = [f"{run.folder}: heads left"]
+    for site, layers in record["heads"].items():
+        lines.append(f"{site:6}  {sum(map(len, layers))} of {sum(map(len, full[site]))}")
+        if site in sites:
+            lines += [
+                f"  layer {number}: {' '.join(map(str, heads)) or 'none'}"
+                for number, heads in enumerate(layers)
+            ]
     for name in ("before", "after"):
         if name in record:
-            lines.append(f"{name:6}  {_quality(record[name])}")
+            lines.append(f"{name:6}  {quality(record[name])}")
     before, after = record["baseline"]["parameters"], record["parameters"]
     lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
     return "\n".join(lines)

@@ -24,6 +24,8 @@ class HardConcreteGates(Selection):
     is undecided and none has changed sides for `patience` updates.
     """
 
+    relaxed = True
+
     def __init__(
         self,
         heads: Sequence[Head],

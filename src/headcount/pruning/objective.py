@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
@@ -13,12 +11,15 @@ from headcount.model.transformer import Transformer
 from headcount.pruning.selection import Selection, by_layer
 from headcount.training.objective import Losses, Objective
 
+SETTLED = "heads have settled"
+
 
 class GatedObjective(Objective):
-    """Two phases: heads are chosen, then the model is trained with the choice held fixed.
+    """Two phases: heads are chosen, then (from `fix` on) the choice is held fixed.
 
-    The choice is made after `choosing` updates or as soon as the selection has settled. Then every
-    gate is 0 or 1, and `finetune` more updates follow. `decide` is called in between.
+    The first phase is over after `choosing` updates or as soon as the selection has settled; the
+    second after `finetune` more. Each ends the training loop: what happens in between is up to
+    whoever prunes.
     """
 
     def __init__(
@@ -28,23 +29,27 @@ class GatedObjective(Objective):
         selection: Selection,
         choosing: int,
         finetune: int,
-        decide: Callable[[int], None] = lambda update: None,
     ) -> None:
         super().__init__(model, label_smoothing)
         self.selection = selection
         self.choosing, self.finetune = choosing, finetune
-        self.decide = decide
         self.update = 0
-        self.decided_at: int | None = None
+        self.fixed_at: int | None = None
         """The last update of the first phase, once it is over."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the choice is held fixed: every gate is 0 or 1."""
+        return self.fixed_at is not None
+
+    def fix(self) -> None:
+        """End the first phase with the choice as it stands."""
+        self.fixed_at = self.update
 
     def begin_update(self, update: int) -> None:
         """Draw the gates of this update, the same on all workers."""
-        if self.decided_at is None and self._ready():
-            self.decided_at = self.update
-            self.decide(self.update)
         self.update = update
-        if self.decided_at is None:
+        if not self.fixed:
             self.selection.begin(update)
 
     def losses(self, batch: Batch) -> Losses:
@@ -58,22 +63,21 @@ class GatedObjective(Objective):
 
     def penalty(self) -> Tensor | None:
         """The price of open heads, while they are chosen."""
-        return self.selection.penalty() if self.decided_at is None else None
+        return None if self.fixed else self.selection.penalty()
 
     def finished(self) -> str | None:
-        """Stop when both phases are over."""
-        ended = self.decided_at
-        if ended is None and self._ready():
-            ended = self.update
-        if ended is not None and self.update - ended >= self.finetune:
-            return "heads have settled"
-        return None
+        """Stop at the end of a phase."""
+        if self.fixed_at is None:
+            over = self.update >= self.choosing or self.selection.settled()
+        else:
+            over = self.update - self.fixed_at >= self.finetune
+        return SETTLED if over else None
 
     def share_left(self, update: int) -> float:
         """For the learning rate: 1 while heads are chosen, then falling linearly towards 0."""
-        if self.decided_at is None or not self.finetune:
+        if self.fixed_at is None or not self.finetune:
             return 1.0
-        done = (update - 1 - self.decided_at) / self.finetune
+        done = (update - 1 - self.fixed_at) / self.finetune
         return min(1.0, max(0.0, 1 - done))
 
     def binary_gates(self) -> Gates:
@@ -90,14 +94,14 @@ class GatedObjective(Objective):
 
     def state(self) -> dict[str, Tensor]:
         """The selection's state and the phase."""
-        decided = -1 if self.decided_at is None else self.decided_at
-        phase = {"phase": torch.tensor([self.update, decided])}
+        fixed = -1 if self.fixed_at is None else self.fixed_at
+        phase = {"phase": torch.tensor([self.update, fixed])}
         return phase | {f"selection.{k}": v for k, v in self.selection.state().items()}
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Put back what `state` gave."""
-        self.update, decided = state["phase"].tolist()
-        self.decided_at = None if decided < 0 else decided
+        self.update, fixed = state["phase"].tolist()
+        self.fixed_at = None if fixed < 0 else fixed
         self.selection.load_state(
             {
                 name.removeprefix("selection."): tensor
@@ -106,10 +110,7 @@ class GatedObjective(Objective):
             }
         )
 
-    def _ready(self) -> bool:
-        return self.update >= self.choosing or self.selection.settled()
-
     def _gates(self) -> Gates:
-        if self.decided_at is not None:
+        if self.fixed:
             return self.binary_gates()
         return by_layer(self.selection.heads, self.selection.gates())

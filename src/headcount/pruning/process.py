@@ -1,15 +1,19 @@
-"""One pruning on its way: choose heads while training, make gates binary, cut, measure, write."""
+"""One pruning: choose heads while training, fix the choice, fine-tune, cut, check, write."""
 
 from __future__ import annotations
 
 import shutil
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headcount.bench.arithmetic import count_parameters
 from headcount.data.batches import collate
+from headcount.errors import Notice, UserError
 from headcount.heads import Head
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
@@ -17,9 +21,8 @@ from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.pruning.choice import make_selection
 from headcount.pruning.data import data_config
-from headcount.pruning.gates import HardConcreteGates
-from headcount.pruning.objective import GatedObjective
-from headcount.pruning.record import Record, read_record, write_record
+from headcount.pruning.objective import SETTLED, GatedObjective
+from headcount.pruning.record import Record, read_record, remarks_on, write_record
 from headcount.pruning.settings import PruneSettings
 from headcount.pruning.trainable import train_parts
 from headcount.run import Run, load_run
@@ -32,6 +35,9 @@ from headcount.training.metrics import read_metrics
 from headcount.training.preparation import prepare_together
 from headcount.training.schedule import inverse_square_root
 from headcount.training.train import Observer, evaluate_run
+
+TOLERANCE = 1e-5
+"""How much of the largest logit may be lost to rounding when heads are removed."""
 
 
 class Pruning:
@@ -65,38 +71,56 @@ class Pruning:
             source.source_frequencies,
         )
         scores = self._scores(source)
-        updates, finetune = settings.updates or 0, settings.finetune or 0
         self.objective = GatedObjective(
             model,
             config.training.label_smoothing,
             make_selection(settings, model.heads, workers.device, scores),
-            choosing=updates - finetune,
-            finetune=finetune,
-            decide=self._decide,
+            choosing=settings.choosing,
+            finetune=settings.finetune or 0,
         )
         self.trainer = self._make_trainer(observe)
 
     def run(self) -> None:
-        """From the baseline, or from the last checkpoint, to the finished run."""
+        """From the baseline, or from the last checkpoint, to the finished run.
+
+        Three phases: heads are chosen while the model trains; the choice is fixed, and what that
+        costs is measured; the model is fine-tuned. Then closed heads are cut out.
+        """
         if "before" not in self.record and not self.settings.from_scratch:
             self._note(before=evaluate_run(self.target, self.prepared.dev, self.workers))
-        progress = self._train()
-        if self.objective.decided_at is None:  # the clock has stopped it, or nothing was trained
-            self.objective.decided_at = progress.update
-            self._decide(progress.update)
+        progress = self._choose()
+        if not self.objective.fixed:
+            self._fix(progress.update)
+        if progress.stopped == SETTLED and self.settings.finetune:
+            progress = self._train()
         self._finish(progress)
 
-    def _train(self) -> TrainingState:
+    def _choose(self) -> TrainingState:
+        """Train until heads have been chosen, or go back to where an earlier call was."""
         if not self.settings.updates:
             return TrainingState(stopped="no fine-tuning")
-        if not self.trainer.resume() and self.workers.leader:
-            (self.target.folder / "metrics.jsonl").unlink(missing_ok=True)
+        if not self.trainer.resume():
+            if self.workers.leader:
+                (self.target.folder / "metrics.jsonl").unlink(missing_ok=True)
+            self._warn_of_doubts()
+        if self.objective.fixed:
+            return replace(self.trainer.progress, stopped=SETTLED)
+        return self._train()
+
+    def _train(self) -> TrainingState:
         progress = self.trainer.run()
         if progress.stopped == "interrupted":
             raise KeyboardInterrupt(
                 f"Stopped at update {progress.update}; the same command with --resume goes on."
             )
         return progress
+
+    def _warn_of_doubts(self) -> None:
+        """Say before the first update where none of them can close a head."""
+        rate = self.settings.gate_learning_rate or 0.0
+        doubts = self.objective.selection.doubts(self.settings.choosing, rate)
+        if doubts and self.workers.leader:
+            warn(f"This pruning will hardly remove any head: {doubts}.")
 
     def _make_trainer(self, observe: Observer) -> Trainer:
         model, settings = self.target.model, self.settings
@@ -139,28 +163,29 @@ class Pruning:
             ids = self.target.target_tokenizer
             return {"dev_loss": dev_loss(self.target.model, self.prepared.dev, ids, self.workers)}
 
-    def _decide(self, update: int) -> None:
-        """Note what becoming binary costs; called when heads have been chosen."""
-        model, selection = self.target.model, self.objective.selection
-        was_training = model.training
-        model.eval()
+    def _fix(self, update: int) -> None:
+        """Make gates binary, and note what that costs in loss and BLEU."""
+        model, selection = self.target.model.eval(), self.objective.selection
         # The line belongs to the next update: where that is to be made again, so is the choice.
         line: dict[str, Any] = {"kind": "decided", "update": update + 1, "chosen_in": update}
-        if isinstance(selection, HardConcreteGates):
+        if selection.relaxed:
             with gated(model, self.objective.typical_gates()):
                 line["gated"] = evaluate_run(self.target, self.prepared.dev, self.workers)
         with gated(model, self.objective.binary_gates()):
             line["binary"] = evaluate_run(self.target, self.prepared.dev, self.workers)
-        model.train(was_training)
         line["undecided"] = [str(head) for head in selection.undecided()]
         self.trainer.log.write(selection.metrics() | line)
+        self.objective.fix()
 
     def _finish(self, progress: TrainingState) -> None:
-        """Cut closed heads out, measure, and write the run; its record comes last."""
+        """Cut closed heads out, check that nothing else has changed, and write the run.
+
+        Its record comes last.
+        """
         selection = self.objective.selection
-        model = self.target.model.eval()
-        smaller = remove_heads(model, selection.closed())
-        difference = self._difference(model, selection.closed(), smaller)
+        model, closed = self.target.model.eval(), selection.closed()
+        smaller = remove_heads(model, closed)
+        difference = self._check_removal(model, closed, smaller)
         self.target.model = smaller
         after = evaluate_run(self.target, self.prepared.dev, self.workers)
         if not self.workers.leader:
@@ -172,15 +197,20 @@ class Pruning:
             decided={k: v for k, v in decided.items() if k not in ("kind", "update")},
             after=after,
             kept=[str(head) for head in selection.kept()],
-            closed=[str(head) for head in selection.closed()],
+            closed=[str(head) for head in closed],
             heads=smaller.heads.to_json(),
             parameters=count_parameters(smaller),
             largest_logit_difference=difference,
             progress=vars(progress),
         )
+        for text in remarks_on(self.record):
+            warn(text)
 
-    def _difference(self, model: Transformer, closed: list[Head], smaller: Transformer) -> float:
-        """The largest difference of logits between the masked and the cut model, on dev text."""
+    def _check_removal(self, model: Transformer, closed: list[Head], smaller: Transformer) -> float:
+        """The largest difference of logits between the masked and the cut model, on dev text.
+
+        More than rounding is an error, and the run is not written.
+        """
         ids = self.target.target_tokenizer
         shards = self.prepared.dev.shards
         first = torch.arange(min(16, len(shards))).numpy()
@@ -190,7 +220,7 @@ class Pruning:
             with masked(model, closed):
                 before = model(batch.source, batch.target_input)
             after = smaller(batch.source, batch.target_input)
-        return float((before - after).abs().max())
+        return check_equal(before, after)
 
     def _scores(self, source: Run) -> dict[Head, float] | None:
         """The heads' scores where heads are pruned by score: measured once, then kept."""
@@ -207,6 +237,27 @@ class Pruning:
         self.record |= entries
         if self.workers.leader:
             write_record(self.target.folder, self.record)
+
+
+def warn(text: str) -> None:
+    """Tell people what changes the meaning of a result; quiet commands say it too."""
+    warnings.warn(Notice(text), stacklevel=2)
+
+
+def check_equal(masked_logits: Tensor, cut_logits: Tensor) -> float:
+    """The largest difference between the logits of a masked model and of the cut one.
+
+    Stops where it is more than `TOLERANCE` of the largest logit.
+    """
+    difference = float((masked_logits - cut_logits).abs().max())
+    scale = max(1.0, float(masked_logits.abs().max()))
+    if not difference <= TOLERANCE * scale:
+        raise UserError(
+            f"Removing the closed heads has changed the model: its logits differ by up to"
+            f" {difference:.3g}, where {TOLERANCE * scale:.3g} is rounding.",
+            "The pruned run was not written; please report this as a bug.",
+        )
+    return difference
 
 
 def untrained(source: Run, seed: int) -> Transformer:

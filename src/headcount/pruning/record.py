@@ -73,6 +73,31 @@ def is_finished(folder: Path) -> bool:
     return (folder / PRUNING).is_file() and bool(read_record(folder).get("finished"))
 
 
+def remarks_on(record: Record) -> list[str]:
+    """What a person must know of a finished pruning, because it changes what its result means."""
+    remarks = []
+    decided, settings = record["decided"], record["settings"]
+    if decided["undecided"]:
+        before = f" Before that: {quality(decided['gated'])}." if "gated" in decided else ""
+        remarks.append(
+            "Gates that were neither open nor closed when they became binary:"
+            f" {', '.join(decided['undecided'])}.{before} After it: {quality(decided['binary'])}."
+            " Longer training (--updates) decides more gates."
+        )
+    if not record["closed"] and settings["keep"] is None:
+        remarks.append(
+            f"No head was removed: all {len(record['kept'])} at {','.join(settings['sites'])} are"
+            " still open. Raise --penalty or --updates, or say with --keep how many heads stay."
+        )
+    return remarks
+
+
+def quality(scores: dict[str, float]) -> str:
+    """Loss and BLEU on the dev set, in words."""
+    bleu = f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
+    return f"dev loss {scores['dev_loss']:.4f}{bleu}"
+
+
 def same_record(out: Path, now: Record) -> Record:
     """The record of a folder, which must have been begun as `now` would be."""
     before = read_record(out)

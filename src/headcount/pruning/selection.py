@@ -44,6 +44,9 @@ class Selection(ABC):
     has at the sites to prune.
     """
 
+    relaxed = False
+    """Whether `typical` gates are not yet binary, so that fixing the choice may cost quality."""
+
     def __init__(self, heads: Sequence[Head], device: torch.device) -> None:
         self.heads = list(heads)
         self.device = device

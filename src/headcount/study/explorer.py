@@ -28,6 +28,7 @@ from headcount.pruning.methods import GATES
 from headcount.run import WEIGHTS, Run, load_run
 from headcount.study.models import FULL, PRUNED
 from headcount.study.results import EXPLORER, StudyModel, StudyResults
+from headcount.training.distribution import default_device
 
 FORMAT = 1
 SENTENCES = 100
@@ -183,7 +184,9 @@ def write_explorer(
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
             continue
-        found = sample_attention(load_run(model.folder), sentences, model.id, progress)
+        found = sample_attention(
+            load_run(model.folder, default_device()), sentences, model.id, progress
+        )
         stored = ModelAttention(model.id, found.layout, found.sentences, made_from)
         write_json(path, stored.to_json())
     return paths

@@ -35,12 +35,12 @@ def choose(book: Book, only: Iterable[str] = (), until: str | None = None) -> li
         return list(book.stages)
     wanted: set[str] = set()
     for pattern in patterns:
-        found = [name for name in book.stages if fnmatch(name, pattern) or name == pattern]
-        if not found:
+        matching = [name for name in book.stages if fnmatch(name, pattern) or name == pattern]
+        if not matching:
             raise UserError(
                 f"No stage is called '{pattern}'.", "`headcount study --dry-run` lists them."
             )
-        wanted.update(found)
+        wanted.update(matching)
     for name in reversed(list(book.stages)):
         if name in wanted:
             wanted.update(book.stages[name].needs)
@@ -96,14 +96,26 @@ class Runner:
             if code is None:
                 continue
             self.running.remove(running)
-            if code != 0:
-                log = self.book.log_path(running.name)
-                raise UserError(
-                    f"Stage {running.name} failed: {_last_line(log.read_text(errors='replace'))}",
-                    f"See {log}; the same command goes on from here.",
-                )
+            if code != 0 or not self.book.stages[running.name].complete():
+                self.book.pause(running.name)
+                raise self._failure(running.name, code)
             self.book.end(running.name)
             self.finished.add(running.name)
+
+    def _failure(self, name: str, code: int) -> UserError:
+        """Why a stage is not done; `code` is what its process ended with."""
+        log = self.book.log_path(name)
+        stopped_by = -code if code < 0 else code - 128  # a signal, as Popen and as shells say it
+        if code == 0:
+            what = "ended before its work was complete"
+        elif 0 < stopped_by < signal.NSIG:
+            what = f"was interrupted ({_signal_name(stopped_by)})"
+        else:
+            return UserError(
+                f"Stage {name} failed: {_last_line(log.read_text(errors='replace'))}",
+                f"See {log}; the same command goes on from here.",
+            )
+        return UserError(f"Stage {name} {what}.", f"The same command goes on from here; see {log}.")
 
     def _stop(self) -> None:
         """Ask what still runs to save and end."""
@@ -115,6 +127,13 @@ class Runner:
             except subprocess.TimeoutExpired:
                 running.process.kill()
             self.book.pause(running.name)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _last_line(text: str) -> str:

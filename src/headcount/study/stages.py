@@ -1,8 +1,9 @@
 """One stage of a study: a command, what it needs, and whether it has been done.
 
-A stage is done when its stamp carries the hash of all its inputs: the command itself, the files
-it names and the hashes of the stages it needs. So nothing is ever repeated, and a change in a
-recipe repeats exactly what depends on it.
+A stage is done when its stamp carries the hash of all its inputs (the command itself, the files
+it names and the hashes of the stages it needs) and what it makes says of itself that it is
+complete. So nothing is ever repeated, a change in a recipe repeats exactly what depends on it, and
+a training that was cut short is never taken for a finished one.
 """
 
 from __future__ import annotations
@@ -16,13 +17,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headcount import __version__
 from headcount.files import read_json, write_json
+from headcount.pruning.record import is_finished
+from headcount.training.metrics import FILE as METRICS
+from headcount.training.metrics import read_metrics
+
+
+def is_trained(run: Path) -> bool:
+    """Whether a training has come to its end: its last logged line is the final evaluation."""
+    lines = read_metrics(run / METRICS) if (run / METRICS).is_file() else []
+    return bool(lines) and lines[-1].get("kind") == "final"
+
+
+COMPLETE: Mapping[str, Callable[[Path], bool]] = {"train": is_trained, "prune": is_finished}
+"""For kinds of stages whose work can be cut short: whether what they made is complete.
+
+All other kinds write their files and folders whole or not at all.
+"""
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,11 @@ class Stage:
     resume: tuple[str, ...] = ()
     seconds: float = 60.0
 
+    def complete(self) -> bool:
+        """Whether all that the stage makes is there, and whole."""
+        whole = COMPLETE.get(self.kind, Path.exists)
+        return all(path.exists() and whole(path) for path in self.makes)
+
 
 @dataclass
 class Book:
@@ -67,14 +89,14 @@ class Book:
     def done(self, name: str) -> bool:
         """Whether the stage has been finished with these very inputs."""
         stamp = self.stamp(name)
-        made = all(path.exists() for path in self.stages[name].makes)
-        return made and stamp.get("hash") == self.hashes[name] and "seconds" in stamp
+        stamped = stamp.get("hash") == self.hashes[name] and "seconds" in stamp
+        return stamped and self.stages[name].complete()
 
     def stamp(self, name: str) -> dict[str, Any]:
         """What was written when the stage began and when it ended."""
         path = self._stamp_path(name)
-        found: dict[str, Any] = read_json(path) if path.exists() else {}
-        return found
+        stamp: dict[str, Any] = read_json(path) if path.exists() else {}
+        return stamp
 
     def log_path(self, name: str) -> Path:
         """Where the stage's output goes."""
@@ -83,8 +105,9 @@ class Book:
     def begin(self, name: str) -> list[str]:
         """Record that a stage begins; the command to run, which goes on where it was killed."""
         stage, stamp = self.stages[name], self.stamp(name)
-        killed = stamp.get("hash") == self.hashes[name] and "seconds" not in stamp
-        resume = killed and bool(stage.resume)
+        begun = stamp.get("hash") == self.hashes[name]
+        there = "seconds" not in stamp or all(path.exists() for path in stage.makes)
+        resume = bool(stage.resume) and begun and there
         if not resume:
             for path in stage.makes:
                 shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
