@@ -72,7 +72,7 @@ RENAMED = {"learned": "exact", "hard_concrete": "gates", "top_k": "exact"}
 SKIPPED = re.compile(r"second|time|created|version|began|spent|hash|fingerprint|weights$|window")
 
 ANY_ORDER = "all numbers of "
-"""Marks numbers whose keys may have been renamed: each must be among those of the other revision."""
+"""Marks numbers whose keys may differ: each must be among those of the other revision."""
 
 Number = float | np.ndarray
 Numbers = dict[str, Number]
