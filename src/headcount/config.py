@@ -39,11 +39,20 @@ class Section(BaseModel):
     )
 
 
+class CorpusPart(Section):
+    """One corpus of several that are mixed."""
+
+    name: str
+    """A known corpus."""
+    share: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Its part of the training pairs; all corpora have one, and they add up to 1, or none has."""
+
+
 class DataConfig(Section):
     """Which parallel text, and how it becomes tokens (Sec. 3, App. B.1)."""
 
-    corpus: str | None = "tatoeba-en-fr"
-    """A known corpus (`headcount data --help`), fetched where it is missing; or `null`."""
+    corpus: str | list[str | CorpusPart] | None = "tatoeba-en-fr"
+    """A known corpus (`headcount data --help`), a list of them or of `name` and `share`; `null`."""
     folder: Path | None = None
     """A corpus folder of your own; it goes before `corpus`."""
     source: str = "en"
@@ -62,7 +71,22 @@ class DataConfig(Section):
     @property
     def name(self) -> str:
         """What the data is called: a folder goes before a known corpus."""
-        return self.folder.name if self.folder is not None else self.corpus or ""
+        if self.folder is not None:
+            return self.folder.name
+        return " + ".join(part.name for part in self.parts)
+
+    @property
+    def corpus_argument(self) -> str:
+        """The known corpora as `headcount data` takes them."""
+        return ",".join(
+            part.name if part.share is None else f"{part.name}={part.share}" for part in self.parts
+        )
+
+    @property
+    def parts(self) -> list[CorpusPart]:
+        """The known corpora, one or several."""
+        listed = [self.corpus] if isinstance(self.corpus, str) else self.corpus or []
+        return [CorpusPart(name=part) if isinstance(part, str) else part for part in listed]
 
 
 class ModelConfig(Section):

@@ -55,9 +55,11 @@ def test_tables_that_name_another_pair_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_names_tell_splits() -> None:
-    names = {"tatoeba.en-ru.train.tsv.gz": "train", "valid.en": "dev", "newstest.en": ""}
+    names = {"tatoeba.en-ru.train.tsv.gz": "train", "valid.en": "dev", "newstest2014.en": "test"}
     names |= {"my-test.en": "test", "dev_2013.en": "dev", "latest.en": ""}
-    assert {name: split_of(Path(name)) for name in names} == names
+    names |= {"val.en": "dev", "devtest.en": "dev", "validation.fr": "dev", "valley.en": ""}
+    names |= {"test_2016_flickr.en": "test", "testimony.en": "", "training.de": "train"}
+    assert {name: split_of(name) for name in names} == names
 
 
 def test_ones_own_splits_are_kept_and_train_gives_way(tmp_path: Path) -> None:
@@ -98,3 +100,68 @@ def test_errors_for_people(tmp_path: Path) -> None:
     (tmp_path / "mine.ru.gz").write_bytes(gzip.compress(b"b\n" * 1000)[:20])
     with pytest.raises(UserError, match=r"mine.ru.gz is damaged"):
         read(tmp_path)
+
+
+def write_sides(folder: Path, name: str, texts: list[str]) -> None:
+    (folder / f"{name}.en").write_text("".join(f"{t}\n" for t in texts), encoding="utf-8")
+    (folder / f"{name}.de").write_text("".join(f"«{t[::-1]}»\n" for t in texts), encoding="utf-8")
+
+
+@pytest.fixture
+def captions(tmp_path: Path) -> Path:
+    """The folder of a newcomer: train, val and two test sets that overlap with training."""
+    folder = tmp_path / "captions"
+    folder.mkdir()
+    write_sides(folder, "train", [f"A man number {n}." for n in range(50)])
+    write_sides(folder, "val", ["A val.", "A man number 1.", "42"])
+    write_sides(folder, "test_2016", ["A test.", "A man number 2.", "A man number 2."])
+    write_sides(folder, "test_2017", ["Another test.", "A test.", "A man number 3."])
+    return folder
+
+
+def test_several_test_sets_stay_apart_and_whole(captions: Path, tmp_path: Path) -> None:
+    corpus = fetch_corpus("own", tmp_path / "out", "en-de", origin=captions)
+    assert corpus.counts == {"train": 47, "dev": 3, "test": 6}
+    assert corpus.description["dropped"]["held out"] == 3
+    kept = {path.name for path in (tmp_path / "out").glob("test*.en")}
+    assert kept == {"test.en", "test_2016.en", "test_2017.en"}
+    for name in ("test_2016", "test_2017"):
+        for language in ("en", "de"):
+            made, brought = tmp_path / f"out/{name}.{language}", captions / f"{name}.{language}"
+            assert made.read_text(encoding="utf-8") == brought.read_text(encoding="utf-8")
+    assert corpus.description["options"]["splits"] == {
+        "train.en + train.de": "train",
+        "val.en + val.de": "dev",
+        "test_2016.en + test_2016.de": "test",
+        "test_2017.en + test_2017.de": "test",
+    }
+
+
+def test_a_set_that_is_called_test_beside_another(captions: Path, tmp_path: Path) -> None:
+    write_sides(captions, "test", ["Third test."])
+    corpus = fetch_corpus("own", tmp_path / "out", "en-de", origin=captions)
+    assert corpus.counts["test"] == 7
+    assert (tmp_path / "out/test.test.en").read_text(encoding="utf-8") == "Third test.\n"
+
+
+def test_splits_by_hand(captions: Path, tmp_path: Path) -> None:
+    splits = "train=train,dev=test_2016,test=test_2017"
+    corpus = fetch_corpus("own", tmp_path / "out", "en-de", origin=captions, splits=splits)
+    assert corpus.counts == {"train": 48, "dev": 2, "test": 3}  # "A test." is in both: not in dev
+    assert not (tmp_path / "out/test_2017.en").exists()
+
+
+@pytest.mark.parametrize(
+    ("splits", "message"),
+    [
+        ("train=train,dev=valid", "names among .*val"),
+        ("train=train,train=train", "named twice"),
+        ("tune=val", "no such split"),
+        ("dev=val", "names no training text"),
+        ("train", "no such split or no such file"),
+    ],
+)
+def test_bad_splits(captions: Path, tmp_path: Path, splits: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        fetch_corpus("own", tmp_path / "out", "en-de", origin=captions, splits=splits)
+    assert not (tmp_path / "out").exists()

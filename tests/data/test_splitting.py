@@ -104,7 +104,7 @@ def test_no_sentence_in_two_splits_also_with_splits_of_ones_own(pairs, data) -> 
 def test_given_test_set_is_kept_whole_and_train_gives_way() -> None:
     pairs = [(1, 0), (2, 0), (3, 0), (1, 1), (2, 0), (4, 0)]
     given_labels = [TEST, DEV, TRAIN, TRAIN, TRAIN, TRAIN]
-    assert label(pairs, given_labels).tolist() == [TEST, DEV, TRAIN, HELD_OUT, DUPLICATE, TRAIN]
+    assert label(pairs, given_labels).tolist() == [TEST, DEV, TRAIN, HELD_OUT, HELD_OUT, TRAIN]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,14 @@ import typer
 from headcount.cli.console import JSON, QUIET, print_json, progress_bar, remarks
 from headcount.data.corpora import corpora_help
 
+CORPUS_HELP = (
+    "Which corpus, or several to be mixed: A,B for all pairs of both, A=0.7,B=0.3 for 70 % of the "
+    f"training pairs from A.\n\n{corpora_help()}"
+)
+
 
 def data(
-    name: str = typer.Argument(..., help=f"Which corpus.\n\n{corpora_help()}"),
+    name: str = typer.Argument(..., help=CORPUS_HELP),
     out: Path = typer.Option(..., "--out", help="The folder to write."),
     pair: str | None = typer.Option(None, "--pair", help="Source and target language: en-ru."),
     pairs: int | None = typer.Option(
@@ -27,11 +32,17 @@ def data(
     dataset: list[str] = typer.Option(
         [], "--dataset", metavar="[dev=|test=]NAME", help="A dataset's name (mtdata); repeatable."
     ),
+    splits: str = typer.Option(
+        "",
+        "--splits",
+        metavar="train=A,dev=B,test=C",
+        help="Which files are what, by name without language (own); default: as they are called.",
+    ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Fetch a known corpus, or take your own text; check, clean and split it."""
-    from headcount.data.build import fetch_corpus
+    """Fetch a known corpus, mix several, or take your own text; check, clean and split it."""
+    from headcount.data.mix import make_corpus
 
     was_there = (out / "corpus.json").exists()
     with progress_bar(quiet) as bar:
@@ -42,9 +53,9 @@ def data(
                 tasks[stage] = bar.add_task(stage, total=total)
             bar.update(tasks[stage], completed=done, total=total)
 
-        corpus = fetch_corpus(
+        corpus = make_corpus(
             name, out, pair, pairs, seed=seed, origin=origin, overlap=overlap,
-            datasets=tuple(dataset), progress=report,
+            dataset=dataset, splits=splits, progress=report,
         )  # fmt: skip
     about = corpus.description
     if json:
@@ -52,7 +63,12 @@ def data(
     elif not quiet:
         if was_there:
             remarks.print(f"{out} already holds this corpus; nothing was done.")
+        for files, split in about["options"].get("splits", {}).items():
+            remarks.print(f"{files}: {split}", soft_wrap=True)
         counts = ", ".join(f"{split} {count}" for split, count in about["counts"].items())
+        for domain, sizes in about.get("parts", {}).items():
+            sizes = ", ".join(f"{split} {count}" for split, count in sizes.items())
+            remarks.print(f"{domain}: {sizes}", soft_wrap=True)
         lost = ", ".join(f"{count} {why}" for why, count in about["dropped"].items() if count)
         remarks.print(f"{out}: {counts} pairs of {about['read']} read.")
         remarks.print(f"Dropped: {lost or 'none'}. Licence: {about['licence']}.", soft_wrap=True)

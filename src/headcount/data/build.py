@@ -30,7 +30,7 @@ from headcount.data.cleaning import (
 )
 from headcount.data.corpora import CORPORA
 from headcount.data.corpus_folder import DESCRIPTION, Corpus, load_corpus
-from headcount.data.fetch import sha256_of
+from headcount.data.fetch import cache_folder, sha256_of
 from headcount.data.pairs import LEAST_OVERLAP, SPLITS, Pair, Request, Source
 from headcount.data.splitting import (
     DROPPED_AS,
@@ -41,7 +41,7 @@ from headcount.data.splitting import (
     sample_train,
 )
 from headcount.errors import UserError
-from headcount.files import atomic_folder, write_json
+from headcount.files import atomic_folder, one_at_a_time, write_json
 from headcount.progress import Progress, silent
 
 FORMAT = 1
@@ -60,29 +60,45 @@ def fetch_corpus(
     origin: Path | None = None,
     overlap: float = LEAST_OVERLAP,
     datasets: tuple[str, ...] = (),
+    splits: str = "",
     limits: Limits | None = None,
     progress: Progress = silent,
 ) -> Corpus:
     """Fetch, clean and split a corpus into `out`; a folder that already holds it is left alone.
 
     `pairs` samples that many training pairs; dev and test are the same with and without it.
-    `origin` is the user's own file or folder (`own`, `opensubtitles`), `overlap` the least
-    overlap in time of two subtitles (App. B.1), `datasets` names for `mtdata`.
+    `origin` is the user's own file or folder (`own`, `opensubtitles`), `splits` says which of its
+    files are what ("train=a,dev=b,test=c"), `overlap` is the least overlap in time of two
+    subtitles (App. B.1), `datasets` are names for `mtdata`.
     """
     if pairs is not None and pairs < 1:
         raise UserError(f"--pairs {pairs} is not a number of pairs.", "Give 1 or more.")
     out = out.absolute()
     known = CORPORA.find(name)
     languages = known.choose_languages(pair)
-    request = Request(languages, origin, pairs, seed, overlap, datasets, progress)
+    request = Request(languages, origin, pairs, seed, overlap, datasets, splits, progress)
     source = known.open(request)
     limits = limits or Limits()
     identity = _identity(source, pairs, seed, limits)
     if out.exists() and (out.is_file() or any(out.iterdir())):
-        return _existing(out, identity)
+        return existing_corpus(out, identity)
     with atomic_folder(out) as folder:
         _build(source, folder, identity, pairs, seed, limits, progress)
     return load_corpus(out, check=False)
+
+
+def cached_corpus(name: str, pair: str, pairs: int | None, progress: Progress) -> Corpus:
+    """A known corpus in the cache, fetched where it is not there yet; one process at a time."""
+    CORPORA.find(name)
+    folder = corpus_cache(name, pair, pairs)
+    with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
+        return fetch_corpus(name, folder, pair, pairs, progress=progress)
+
+
+def corpus_cache(name: str, pair: str, pairs: int | None) -> Path:
+    """Where the cache keeps a corpus: its name, number of pairs and languages tell it apart."""
+    name = name if pairs is None else f"{name}-{pairs}"
+    return cache_folder() / "corpora" / (name if pair in name else f"{name}-{pair}")
 
 
 def _identity(source: Source, pairs: int | None, seed: int, limits: Limits) -> dict[str, Any]:
@@ -99,7 +115,7 @@ def _identity(source: Source, pairs: int | None, seed: int, limits: Limits) -> d
     }
 
 
-def _existing(out: Path, identity: dict[str, Any]) -> Corpus:
+def existing_corpus(out: Path, identity: dict[str, Any]) -> Corpus:
     """The corpus of a folder that already holds what was asked for, else an error."""
     if (out / DESCRIPTION).is_file():
         corpus = load_corpus(out, check=False)
@@ -140,20 +156,24 @@ def _build(
         sample_train(pair_hashes, labels, pairs, seed)
     for label, name in DROPPED_AS.items():
         collected.dropped[name] = int(np.count_nonzero(labels == label))
-    _write_splits(source, spool, labels, folder, progress)
+    _write_splits(source, spool, labels, collected.parts, folder, progress)
     spool.unlink()
     write_json(folder / DESCRIPTION, _description(source, folder, identity, collected, labels))
 
 
 @dataclass
 class _Collected:
-    """What is remembered of the pairs that passed the filters: 17 bytes each."""
+    """What is remembered of the pairs that passed the filters: 17 bytes each.
+
+    `parts` are the names of held-out sets that get files of their own, by pair number.
+    """
 
     read: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     pair_hashes: array[int] = field(default_factory=lambda: array("Q"))
     key_hashes: array[int] = field(default_factory=lambda: array("Q"))
     labels: array[int] = field(default_factory=lambda: array("b"))
+    parts: dict[int, str] = field(default_factory=dict)
 
 
 def _collect(source: Source, spool: Path, limits: Limits, progress: Progress) -> _Collected:
@@ -170,6 +190,8 @@ def _collect(source: Source, spool: Path, limits: Limits, progress: Progress) ->
             if reason is not None:
                 collected.dropped[reason] += 1
                 continue
+            if pair.part:
+                collected.parts[len(collected.labels)] = pair.part
             line = f"{pair.source}\t{pair.target}"
             collected.pair_hashes.append(hash64(line))
             collected.key_hashes.append(hash64(split_key(pair[english])))
@@ -180,9 +202,14 @@ def _collect(source: Source, spool: Path, limits: Limits, progress: Progress) ->
 
 
 def _write_splits(
-    source: Source, spool: Path, labels: Labels, folder: Path, progress: Progress
+    source: Source,
+    spool: Path,
+    labels: Labels,
+    parts: dict[int, str],
+    folder: Path,
+    progress: Progress,
 ) -> None:
-    """Second pass: every kept pair goes to the files of its split."""
+    """Second pass: every kept pair goes to the files of its split, and of its set if it has one."""
     with ExitStack() as stack:
         files: dict[tuple[str, str], IO[str]] = {}
 
@@ -197,11 +224,11 @@ def _write_splits(
             if number % _EVERY == 0:
                 progress("Writing splits", number, len(labels))
             if label >= 0:
-                split = SPLITS[label]
-                write(split, source.languages[0], f"{pair.source}\n")
-                write(split, source.languages[1], f"{pair.target}\n")
-                if pair.tree:
-                    write(split, "conllu", pair.tree)
+                for name in filter(None, (SPLITS[label], parts.get(number))):
+                    write(name, source.languages[0], f"{pair.source}\n")
+                    write(name, source.languages[1], f"{pair.target}\n")
+                    if pair.tree:
+                        write(name, "conllu", pair.tree)
     progress("Writing splits", len(labels), len(labels))
 
 

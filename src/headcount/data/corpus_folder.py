@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -45,6 +46,29 @@ class Corpus:
     def counts(self) -> dict[str, int]:
         """Pairs in each split, counted once; sides of different lengths are an error."""
         return {split: count_pairs(self, split) for split in self.splits}
+
+    @cached_property
+    def domains(self) -> tuple[str, ...]:
+        """The corpora that a mix has dev and test sets of: `dev.NAME.en`."""
+        return tuple(
+            name
+            for name in self.description.get("parts", {})
+            if all(_exists(self.folder, f"dev.{name}", side) for side in self.languages)
+        )
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_language, self.target_language
+
+    def digest(self) -> str:
+        """A hash of all text: another one means that a file of some split was changed."""
+        together = hashlib.sha256()
+        for split in self.splits:
+            for side in self.languages:
+                together.update(f"{split}.{side} ".encode())
+                for line in read_lines(self.path(split, side)):
+                    together.update(f"{line}\n".encode())
+        return together.hexdigest()
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """The sentence pairs of a split, in order."""

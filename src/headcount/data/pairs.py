@@ -11,6 +11,7 @@ from headcount.errors import UserError
 from headcount.progress import Progress, silent
 
 SPLITS = ("train", "dev", "test")
+_LONGEST_NAME = 32  # of a language: it becomes a part of file names
 
 LEAST_OVERLAP = 0.9
 """Of two subtitles, in time (App. B.1)."""
@@ -19,7 +20,8 @@ LEAST_OVERLAP = 0.9
 class Pair(NamedTuple):
     """One sentence and its translation.
 
-    `split` is set where the source brings its own division; `tree` is the source sentence's gold
+    `split` is set where the source brings its own division, and `part` where a held-out set is to
+    be kept as a file pair of its own as well (`test_2016`). `tree` is the source sentence's gold
     parse in CoNLL-U where there is one. `fault` is why the reader has no use for a record: it is
     counted, not skipped in silence.
     """
@@ -29,6 +31,7 @@ class Pair(NamedTuple):
     split: str = ""
     tree: str = ""
     fault: str = ""
+    part: str = ""
 
 
 def faulty(reason: str) -> Pair:
@@ -58,8 +61,8 @@ class Source:
 class Request:
     """What a user asked for, as far as it concerns where the pairs come from.
 
-    `origin` is the user's own file or folder, `overlap` the least overlap in time of two
-    subtitles, `datasets` names for mtdata.
+    `origin` is the user's own file or folder, `splits` says which of its files are what, `overlap`
+    is the least overlap in time of two subtitles, `datasets` are names for mtdata.
     """
 
     languages: tuple[str, str] | None
@@ -68,6 +71,7 @@ class Request:
     seed: int = 0
     overlap: float = LEAST_OVERLAP
     datasets: tuple[str, ...] = ()
+    splits: str = ""
     progress: Progress = silent
 
 
@@ -105,9 +109,9 @@ class KnownCorpus:
 def parse_language_pair(text: str) -> tuple[str, str]:
     """`en-fr` as source and target language."""
     parts = text.strip().split("-")
-    sound = all(part.replace("_", "").isalnum() for part in parts)
+    sound = all(part.replace("_", "").isalnum() and len(part) <= _LONGEST_NAME for part in parts)
     if len(parts) != 2 or not sound or parts[0] == parts[1]:
         raise UserError(
-            f"'{text}' is not a language pair.", "Write it as source-target, such as en-fr."
+            f"'{text[:100]}' is not a language pair.", "Write it as source-target, such as en-fr."
         )
     return parts[0], parts[1]

@@ -3,8 +3,10 @@
     mine.en + mine.ru          line N translates line N
     mine.tsv, mine.tsv.gz      source, tab, target [, more columns that are left alone]
 
-In a folder every such pair of files is read. Files with train, dev (valid) or test in their names
-keep that division; training pairs whose English sentence is also in dev or test are left out.
+In a folder every such pair of files is read. A file whose name has the word train, dev, val,
+valid, validation, devtest or test in it keeps that division, or `--splits` says what is what.
+Held-out sets are kept as they are, several test sets each in a file pair of its own as well;
+training pairs whose English sentence is held out are left out.
 """
 
 from __future__ import annotations
@@ -15,33 +17,41 @@ from itertools import zip_longest
 from pathlib import Path
 
 from headcount.data.fetch import sha256_of
-from headcount.data.pairs import KnownCorpus, Pair, Source, faulty
+from headcount.data.pairs import SPLITS, KnownCorpus, Pair, Source, faulty
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.progress import Progress
 
 _SPLIT_WORDS = {
-    "train": "train", "training": "train",
-    "dev": "dev", "valid": "dev", "validation": "dev",
-    "test": "test",
-}  # fmt: skip
+    "train": re.compile(r"train(ing)?\d*"),
+    "dev": re.compile(r"(news)?dev(test|elopment)?\d*|val(id|idation)?\d*|development"),
+    "test": re.compile(r"(news)?test\d*"),
+}
 
 
-def own_source(origin: Path | None, pair: tuple[str, str] | None) -> Source:
+def own_source(origin: Path | None, pair: tuple[str, str] | None, splits: str = "") -> Source:
     """Pairs from a file or folder of the user's own."""
     if origin is None:
         raise UserError("Your own text has to be named.", "Add --from FOLDER or --from FILE.tsv.")
     if pair is None:
         raise UserError("The languages of your own text are not known.", "Add --pair, e.g. en-ru.")
     groups = find_files(origin, pair)
+    split_of_group = choose_splits([_stem(group[0], pair) for group in groups], splits)
+    groups = [group for group in groups if _stem(group[0], pair) in split_of_group]
     files = sorted({path for group in groups for path in group})
+    held_out = list(split_of_group.values())
 
     def read(progress: Progress) -> Iterator[Pair]:
         for number, group in enumerate(groups):
             progress("Reading files", number, len(groups))
-            split = split_of(group[0])
+            stem = _stem(group[0], pair)
+            split = split_of_group[stem]
+            several = split in ("dev", "test") and held_out.count(split) > 1
+            own_file = f"{stem}.{stem}" if stem in SPLITS else stem
             reader = read_tsv(group[0]) if len(group) == 1 else read_two(*group)
-            yield from (found._replace(split=split) for found in reader)
+            yield from (
+                found._replace(split=split, part=own_file if several else "") for found in reader
+            )
 
     return Source(
         name=OWN.name,
@@ -51,7 +61,37 @@ def own_source(origin: Path | None, pair: tuple[str, str] | None) -> Source:
         languages=pair,
         inputs={path.name: sha256_of(path) for path in files},
         read=read,
+        options={
+            "splits": {
+                " + ".join(path.name for path in group): split_of_group[_stem(group[0], pair)]
+                or "divided into train, dev and test"
+                for group in groups
+            }
+        },
     )
+
+
+def choose_splits(stems: list[str], splits: str = "") -> dict[str, str]:
+    """What each pair of files is taken for: train, dev, test, or nothing ("": to be divided).
+
+    `splits` is what the user says, "train=captions,dev=val,test=a,test=b"; files that it does not
+    name are left out.
+    """
+    if not splits:
+        return {stem: split_of(stem) for stem in stems}
+    chosen: dict[str, str] = {}
+    for text in splits.split(","):
+        split, _, stem = text.strip().partition("=")
+        if split not in SPLITS or stem not in stems or stem in chosen:
+            raise UserError(
+                f"--splits {text.strip()[:100]}: "
+                + ("named twice." if stem in chosen else "no such split or no such file."),
+                f"Write train=NAME,dev=NAME,test=NAME with names among {', '.join(stems)}.",
+            )
+        chosen[stem] = split
+    if "train" not in chosen.values():
+        raise UserError("--splits names no training text.", "Add train=NAME.")
+    return chosen
 
 
 def find_files(origin: Path, pair: tuple[str, str]) -> list[tuple[Path, ...]]:
@@ -84,10 +124,19 @@ def find_files(origin: Path, pair: tuple[str, str]) -> list[tuple[Path, ...]]:
     return groups
 
 
-def split_of(path: Path) -> str:
-    """The split that a file name tells, or nothing."""
-    words = re.split(r"[._-]", path.name.lower())
-    return next((_SPLIT_WORDS[word] for word in words if word in _SPLIT_WORDS), "")
+def split_of(name: str) -> str:
+    """The split that a file's name tells, or nothing."""
+    for word in re.split(r"[._-]", name.lower()):
+        for split, pattern in _SPLIT_WORDS.items():
+            if pattern.fullmatch(word):
+                return split
+    return ""
+
+
+def _stem(path: Path, pair: tuple[str, str]) -> str:
+    """A file's name without its language or format: "test_2016" of test_2016.en.gz."""
+    name = path.name.removesuffix(".gz")
+    return name.removesuffix(".tsv").removesuffix(f".{pair[0]}").removesuffix(f".{pair[1]}")
 
 
 def read_tsv(path: Path) -> Iterator[Pair]:
@@ -119,6 +168,6 @@ OWN = KnownCorpus(
     name="own",
     help="plain text or TSV files of your own",
     licence="unknown: the user's own text",
-    open=lambda request: own_source(request.origin, request.languages),
+    open=lambda request: own_source(request.origin, request.languages, request.splits),
     needs="add --from and --pair",
 )

@@ -61,7 +61,7 @@ def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[
     if data.folder is not None:
         return data.folder, []
     out = folder / "corpora" / pair.name
-    command = [HEADCOUNT, "data", str(data.corpus), "--out", str(out)]
+    command = [HEADCOUNT, "data", data.corpus_argument, "--out", str(out)]
     command += ["--pair", f"{data.source}-{data.target}"]
     command += ["--pairs", str(data.pairs)] if data.pairs else []
     return out, [Stage(f"{pair.name}/data", "data", tuple(command), makes=(out,), seconds=20)]

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headcount.config import DataConfig, TrainingConfig
-from headcount.data.build import fetch_corpus
+from headcount.data.build import cached_corpus, corpus_cache
 from headcount.data.corpus_folder import Corpus, load_corpus
 from headcount.data.fetch import cache_folder
+from headcount.data.mix import Part, check_parts, mix_corpora
 from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
@@ -40,12 +41,14 @@ def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
         return load_corpus(config.folder, pair, check=False)
     if config.corpus is None:
         raise UserError("The recipe names no data.", "Set data.folder or data.corpus.")
-    name = config.corpus if config.pairs is None else f"{config.corpus}-{config.pairs}"
-    if pair not in name:
-        name = f"{name}-{pair}"
-    folder = cache_folder() / "corpora" / name
-    with one_at_a_time(folder.with_name(f".{name}.lock")):
-        return fetch_corpus(config.corpus, folder, pair, config.pairs, progress=progress)
+    if isinstance(config.corpus, str):
+        return cached_corpus(config.corpus, pair, config.pairs, progress)
+    parts = [Part(part.name, part.share) for part in config.parts]
+    check_parts(parts, pair)
+    name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+    folder = corpus_cache(f"mix-{name}", pair, config.pairs)
+    with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
+        return mix_corpora(parts, folder, pair, config.pairs, progress=progress)
 
 
 def prepare_training(
