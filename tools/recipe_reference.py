@@ -85,6 +85,8 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     parts = [part for part in get_args(annotation) if part is not NoneType]
     if origin is Literal:
         return ", ".join(f"`{choice}`" for choice in parts)
+    if origin is list:
+        return "list"
     if origin is tuple:
         return f"list: {_type(parts[0])}"
     if hasattr(annotation, "__metadata__"):
