@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 def bench(
     runs: list[Path] = typer.Argument(..., help="Runs; the others are compared with the first."),
     src: Path | None = typer.Option(
-        None, "--src", help="Sentences, one a line. Default: the test set of the first run's data."
+        None,
+        "--src",
+        help="Sentences, one per line. Default: the test set of the first run's data.",
     ),
-    sentences: int = typer.Option(200, "--sentences", min=1, help="Use so many, evenly spread."),
+    sentences: int = typer.Option(200, "--sentences", min=1, help="Use this many, evenly spread."),
     singles: int = typer.Option(
-        20, "--singles", min=1, help="So many of them are also translated one at a time."
+        20, "--singles", min=1, help="This many of them are also translated one at a time."
     ),
-    rounds: int = typer.Option(7, "--rounds", min=1, help="Measure everything so many times."),
+    rounds: int = typer.Option(7, "--rounds", min=1, help="Measure everything this many times."),
     beam: int = typer.Option(4, "--beam", min=1, help="Width of the beam."),
     threads: int | None = typer.Option(None, "--threads", min=1, help="CPU threads to use."),
     ctranslate2: bool = typer.Option(
@@ -46,7 +48,7 @@ def bench(
 
         require_extra("ctranslate2")
     lines = bench_lines(runs[0], src, sentences)
-    found = bench_runs(
+    benches = bench_runs(
         runs,
         lines,
         rounds=rounds,
@@ -63,11 +65,12 @@ def bench(
             runs, lines, rounds=rounds, beam=beam, singles=singles, progress=StageReporter(quiet)
         )
     if json:
-        own, others = ([each.to_json() for each in list_] for list_ in (found, engine))
-        print_json({"runs": own, "ctranslate2": others} if ctranslate2 else own)
+        rows = [each.to_json() for each in benches]
+        engine_rows = [each.to_json() for each in engine]
+        print_json({"runs": rows, "ctranslate2": engine_rows} if ctranslate2 else rows)
         return
-    results.print(_sizes(found))
-    results.print(_speeds(found))
+    results.print(_sizes(benches))
+    results.print(_speeds(benches))
     if engine:
         results.print(_engine_speeds(engine))
     results.print(
@@ -77,13 +80,13 @@ def bench(
     )
 
 
-def _sizes(found: list[Bench]) -> Any:
+def _sizes(benches: list[Bench]) -> Any:
     from rich.table import Table
 
     table = Table(title="Size", title_justify="left")
     for name in ("run", "heads", "parameters", "file", "peak memory", "above idle"):
         table.add_column(name, justify="left" if name == "run" else "right")
-    for each in found:
+    for each in benches:
         table.add_row(
             each.run,
             "/".join(str(count) for count in each.heads.values()),
@@ -96,41 +99,41 @@ def _sizes(found: list[Bench]) -> Any:
     return table
 
 
-def _speeds(found: list[Bench]) -> Any:
+def _speeds(benches: list[Bench]) -> Any:
     from rich.table import Table
 
-    table = Table(title="Milliseconds a sentence", title_justify="left")
+    table = Table(title="Milliseconds per sentence", title_justify="left")
     table.add_column("")
-    for each in found:
+    for each in benches:
         table.add_column(each.run, justify="right")
-    for name, first in found[0].timings.items():
+    for name, first in benches[0].timings.items():
         cells = []
-        for each in found:
+        for each in benches:
             timing = each.timings[name]
             times = f"{1e3 * timing.median:.2f} [{1e3 * timing.low:.2f}, {1e3 * timing.high:.2f}]"
             cells.append(f"{times} {first.median / timing.median:.2f}x")
         table.add_row(name, *cells)
     for what in ("encode", "translate"):
-        removed = [getattr(each, f"{what}_removed") for each in found]
+        removed = [getattr(each, f"{what}_removed") for each in benches]
         ceilings = [f"{share:.1%} removed {1 / (1 - share):.2f}x" for share in removed]
         table.add_row(f"ceiling: {what}", *ceilings)
     return table
 
 
-def _engine_speeds(found: list[EngineBench]) -> Any:
+def _engine_speeds(benches: list[EngineBench]) -> Any:
     """Each precision of a run against the same precision of the first run."""
     from rich.table import Table
 
-    table = Table(title="CTranslate2, milliseconds a sentence", title_justify="left")
+    table = Table(title="CTranslate2, milliseconds per sentence", title_justify="left")
     table.add_column("")
-    for each in found:
+    for each in benches:
         table.add_column(f"{each.run} {each.precision}", justify="right")
-    table.add_row("model", *(f"{each.file_bytes / 1e6:.1f} MB" for each in found))
-    table.add_row("padded heads", *(str(each.padded_heads) for each in found))
-    first = {each.precision: each for each in reversed(found)}
-    for name in found[0].timings:
+    table.add_row("model", *(f"{each.file_bytes / 1e6:.1f} MB" for each in benches))
+    table.add_row("padded heads", *(str(each.padded_heads) for each in benches))
+    first = {each.precision: each for each in reversed(benches)}
+    for name in benches[0].timings:
         cells = []
-        for each in found:
+        for each in benches:
             base, own = first[each.precision].timings[name].median, each.timings[name].median
             cells.append(f"{1e3 * own:.2f} {base / own:.2f}x")
         table.add_row(name, *cells)

@@ -50,7 +50,7 @@ class ScoredHeads(Selection):
             self._open[list(group)] = hard_top_k(self.scores[list(group)], budget)
         order = torch.sort(self.scores, stable=True).indices.tolist()
         self.closing = [i for i in order if not self._open[i]]
-        """Places of the heads to close, the first one first."""
+        """Indices of the heads to close, in the order in which they go."""
         self._step = 0
 
     @classmethod

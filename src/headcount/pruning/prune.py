@@ -26,19 +26,19 @@ def prune(
     progress: Progress = silent,
     observe: Observer = lambda line: None,
     workers: Workers | None = None,
-    **given: Any,
+    **fields: Any,
 ) -> Run:
     """Prune the run `baseline` into the new run folder `out`, training on the corpus `train`.
 
-    How is said by `settings` or by the fields of them: `prune(run, corpus, out, penalty=0.01)`.
+    `settings`, or its fields as plain arguments, say how: `prune(run, corpus, out, penalty=0.01)`.
     The baseline is only read. `pruning.json` in the new run says what was done. An interrupted
-    call leaves a folder that the same call with `resume` goes on with; a finished one is returned
-    as it is. Under torchrun all workers share every update, unless `workers` says otherwise.
+    call leaves a folder that the same call with `resume` continues; a finished one is returned as
+    it is. Under torchrun all workers share every update, unless `workers` says otherwise.
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
     with connect(workers) as workers:
         source = load_run(baseline, workers.device)
-        settings = (settings or make_settings(**given)).resolved(source.config)
+        settings = (settings or make_settings(**fields)).resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))
         check_choice(settings, source)
         check_corpus(source, train)

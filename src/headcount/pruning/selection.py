@@ -24,7 +24,7 @@ class Request:
     settings  the resolved settings of the pruning
     heads     all heads that the model has at the sites to prune
     updates   in which heads are chosen
-    groups    places in `heads`, and `budgets`: how many of each group stay; with `keep` only
+    groups    indices into `heads`, and `budgets`: how many of each group stay; with `keep` only
     scores    one number per head, larger means that it matters more; for methods that rank heads
     """
 

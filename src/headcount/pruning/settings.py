@@ -68,18 +68,18 @@ class PruneSettings(Section):
 
     @field_validator("sites", mode="before")
     @classmethod
-    def _parse_sites(cls, given: Any) -> Any:
-        return parse_sites(given) if isinstance(given, str) else given
+    def _parse_sites(cls, value: Any) -> Any:
+        return parse_sites(value) if isinstance(value, str) else value
 
     @field_validator("train_only", mode="before")
     @classmethod
-    def _parse_parts(cls, given: Any) -> Any:
-        return name_list(given) if isinstance(given, str) else given
+    def _parse_parts(cls, value: Any) -> Any:
+        return name_list(value) if isinstance(value, str) else value
 
     @field_validator("by")
     @classmethod
-    def _current_name(cls, given: str | None) -> str | None:
-        return None if given is None else canonical(given)
+    def _current_name(cls, name: str | None) -> str | None:
+        return None if name is None else canonical(name)
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
@@ -178,10 +178,10 @@ class PruneSettings(Section):
         )
 
 
-def make_settings(**given: Any) -> PruneSettings:
+def make_settings(**fields: Any) -> PruneSettings:
     """Settings from what a person typed; the first problem becomes one readable line."""
     try:
-        return PruneSettings(**given)
+        return PruneSettings(**fields)
     except ValidationError as error:
         first = error.errors()[0]
         name = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else "prune"
@@ -191,7 +191,7 @@ def make_settings(**given: Any) -> PruneSettings:
 
 
 def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None:
-    """Stop where the model has not the heads that the settings ask for."""
+    """Stop where the model does not have the heads that the settings ask for."""
     for site in settings.sites:
         if not layout.count(site):
             raise UserError(
@@ -208,7 +208,7 @@ def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None
 
 
 def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]], list[int]]:
-    """Groups of places in `layout.heads(sites)`, and how many heads of each group stay.
+    """Groups of indices into `layout.heads(sites)`, and how many heads of each group stay.
 
     One group of all heads, or with `even` each layer of each site, all with the same number.
     """

@@ -71,7 +71,7 @@ def sweep_items(
 ) -> list[Item]:
     """Every penalty, and every number of heads with every way to choose them, with every seed.
 
-    `common` are settings that all share. What is named twice is made once.
+    `common` are settings that all share. What is named twice is pruned once.
     """
     if by and not keeps:
         raise UserError(
@@ -138,7 +138,7 @@ def prune_sweep(
 
 
 def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
-    """Stop where a pruning cannot be made, or is there already but made otherwise."""
+    """Stop where a pruning is impossible, or is there already with other settings."""
     resolved = settings.resolved(source.config)
     check_heads(resolved, source.model.heads, str(source.folder))
     check_choice(resolved, source)
@@ -191,7 +191,7 @@ def _make_in_processes(
 
 
 def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[Row]:
-    """One row a model: heads, quality, size and speed; kept as `sweep.json` and `sweep.csv`."""
+    """One row per model: heads, quality, size and speed; kept as `sweep.json` and `sweep.csv`."""
     records = [read_record(out / item.name) for item in items]
     rows = [_baseline_row(source, train, out, records)]
     for item, record in zip(items, records, strict=True):

@@ -54,15 +54,15 @@ class Case:
 def cases_of(results: StudyResults) -> list[Case]:
     """All full models of a study with their descendants, in the order of the study."""
     labels = _labels(results)
-    found = []
+    cases = []
     for full in results.models:
         if full.kind != FULL:
             continue
         pruned = [m for m in results.models if m.kind == PRUNED and m.baseline == full.id]
         ids = {model.id for model in pruned}
         scratch = [m for m in results.models if m.kind == SCRATCH and m.baseline in ids]
-        found.append(Case(labels[full.id], full, tuple(pruned), tuple(scratch)))
-    return found
+        cases.append(Case(labels[full.id], full, tuple(pruned), tuple(scratch)))
+    return cases
 
 
 def first_seeds(cases: Iterable[Case]) -> list[Case]:

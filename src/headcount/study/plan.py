@@ -46,13 +46,13 @@ def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator
     for model in models_of(study, pair):
         run = folder / "runs" / model.id
         if model.kind == FULL:
-            made = _full_stage(pair, config, corpus, run, needs)
+            making = _full_stage(pair, config, corpus, run, needs)
         elif model.kind == SCRATCH:
-            made = _scratch_stage(pair, model, config, corpus, folder)
+            making = _scratch_stage(pair, model, config, corpus, folder)
         else:
-            made = _prune_stage(study, pair, model, corpus, folder)
-        yield made
-        yield from _analysis_stages(study, pair, model, corpus, folder, made)
+            making = _prune_stage(study, pair, model, corpus, folder)
+        yield making
+        yield from _analysis_stages(study, pair, model, corpus, folder, making)
 
 
 def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[Stage]]:
@@ -138,7 +138,7 @@ def _prune_stage(
 
 
 def _analysis_stages(
-    study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path, made: Stage
+    study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path, making: Stage
 ) -> Iterator[Stage]:
     """Score every model; rank and name the heads of the full one and of learned prunings."""
     run, analysis = folder / "runs" / model.id, study.analysis
@@ -146,9 +146,9 @@ def _analysis_stages(
     scores = folder / "scores" / f"{model.id}.json"
     limit = str(analysis.score_sentences)
     yield Stage(
-        f"{made.name}/score", "score",
+        f"{making.name}/score", "score",
         ("headcount.study.score_model", str(run), str(corpus), str(scores), limit),
-        (scores, sentence_counts_path(scores)), (made.name,), (), (),
+        (scores, sentence_counts_path(scores)), (making.name,), (), (),
         analysis.score_sentences * SECONDS_A_TRANSLATION,
     )  # fmt: skip
     if not _analysed(model):
@@ -158,10 +158,10 @@ def _analysis_stages(
     # and those are scored on the test set.
     dev = [_side(corpus, "dev", language) for language in (data.source, data.target)]
     yield Stage(
-        f"{made.name}/rank", "rank",
+        f"{making.name}/rank", "rank",
         (HEADCOUNT, "rank", str(run), "--src", dev[0], "--ref", dev[1], "--sites", analysis.sites,
          "--sentences", str(sentences)),
-        (run / "analysis" / "ranking.json",), (made.name,), (), (),
+        (run / "analysis" / "ranking.json",), (making.name,), (), (),
         sentences * SECONDS_A_RANKED_SENTENCE,
     )  # fmt: skip
     parses: tuple[str, ...] = ("--src", _side(corpus, "test", data.source))
@@ -171,9 +171,9 @@ def _analysis_stages(
         parses += ("--relations", "none")
     # After the ranking: both add columns to the same head table.
     yield Stage(
-        f"{made.name}/roles", "roles",
+        f"{making.name}/roles", "roles",
         (HEADCOUNT, "roles", str(run), *parses, "--sentences", str(analysis.role_sentences)),
-        (run / "analysis" / "roles.json",), (made.name, f"{made.name}/rank"),
+        (run / "analysis" / "roles.json",), (making.name, f"{making.name}/rank"),
         (pair.conllu,) if pair.conllu else (), (),
         analysis.role_sentences * SECONDS_A_ROLE_SENTENCE,
     )  # fmt: skip
@@ -191,9 +191,8 @@ def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage
     pair = study.pairs[0]
     chosen = [model for model in models_of(study, pair) if _analysed(model)]
     runs = [str(folder / "runs" / model.id) for model in chosen]
-    made = {stage.name for stage in stages}
     needs = [f"{pair.name}/{_short(model, pair)}" for model in chosen]
-    assert made >= set(needs)
+    assert {stage.name for stage in stages} >= set(needs)
     out = folder / "bench.json"
     config = load_recipe(pair.recipe, pair.set)
     source = _side(_corpus(pair, config, folder)[0], "test", config.data.source)
