@@ -189,6 +189,9 @@ def run_all(code: Path, folder: Path, out: Path, skipped: set[str]) -> dict[str,
             shutil.copytree(folder / "run", out / name)
             command[command.index("RUN")] = str(out / name)
     headcount(code, list(work.values()), out)
+    for name, command in work.items():
+        if command[0] in ("rank", "roles"):  # the weights are those that it was given
+            (out / name / "model.safetensors").unlink()
     numbers = {name: numbers_in(out / name) for name in work}
     for path in out.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()

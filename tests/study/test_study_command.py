@@ -67,3 +67,37 @@ def test_a_study_is_killed_and_goes_on(tmp_path: Path) -> None:
         assert (tmp_path / "out" / name).is_file(), name
     pruned = json.loads((tmp_path / "out/runs/en-fr-enc-penalty-0.05/pruning.json").read_text())
     assert pruned["finished"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the stage's process in /proc")
+def test_a_training_that_was_told_to_stop_is_not_done(tmp_path: Path) -> None:
+    """SIGTERM to the stage alone: the study stops, and the same command trains to the end."""
+    (tmp_path / "train.yaml").write_text(RECIPE.replace("updates: 20", "updates: 400"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HEADCOUNT_CACHE": str(tmp_path / "cache")}
+    until = command(tmp_path, "--until", "en-fr/full")
+    study = subprocess.Popen(until, env=environment, stderr=subprocess.PIPE, text=True)
+    run = tmp_path / "out" / "runs" / "en-fr-full"
+    deadline = time.monotonic() + 200
+    while not (run / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), signal.SIGTERM)
+    _, said = study.communicate(timeout=100)
+    assert study.returncode == 2, said
+    assert "en-fr/full" in said
+    assert "same command goes on" in " ".join(said.split())
+    stamp = tmp_path / "out" / "stages" / "en-fr--full.json"
+    assert "seconds" not in json.loads(stamp.read_text())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["update"] < 400
+
+    done = subprocess.run(until, env=environment, capture_output=True, timeout=400)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert "seconds" in json.loads(stamp.read_text())
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert (lines[-1]["kind"], lines[-1]["update"]) == ("final", 400)
+    logged = [line["update"] for line in lines if line["kind"] == "train"]
+    assert logged == list(range(5, 401, 5)), "resumed, not begun anew"
