@@ -1,36 +1,94 @@
-"""headcount: which attention heads of a Transformer matter, what they do, and pruning the rest."""
+"""headcount: which attention heads of a Transformer matter, what they do, and pruning the rest.
 
+Every verb of the command line is a function here, with the same name and the same defaults:
+
+    import headcount
+
+    model = headcount.load("demo")
+    model.translate("She reads the letter.", off=["enc.4.1"])
+    headcount.rank(model, "test.en", "test.fr").plot()
+"""
+
+import sys
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-# The verbs of the command line as functions, and the modules that hold them. They are imported
-# when first used (PEP 562), so that `import headcount` costs nothing.
-_VERBS = {
-    "export": "headcount.interop.export",
-    "import_run": "headcount.interop.marian_import",
-    "prune": "headcount.pruning.prune",
-    "prune_sweep": "headcount.pruning.sweep",
-    "rank": "headcount.ranking.rank",
-    "report": "headcount.study.report",
-    "load_run": "headcount.run",
-    "roles": "headcount.role.analysis",
-    "score": "headcount.scoring",
-    "train": "headcount.training.train",
-    "translate": "headcount.translation",
+if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` says the same
+    from headcount.bench.runs import bench as bench
+    from headcount.data.build import fetch_corpus as data  # noqa: F401
+    from headcount.interop.export import export as export
+    from headcount.interop.marian_import import import_run as import_  # noqa: F401
+    from headcount.interop.marian_import import import_run as import_run
+    from headcount.loaded.load import load as load
+    from headcount.pruning.prune import prune as prune
+    from headcount.pruning.sweep import prune_sweep as prune_sweep
+    from headcount.ranking.rank import rank as rank
+    from headcount.role.analysis import roles as roles
+    from headcount.run import load_run as load_run
+    from headcount.scoring import score as score
+    from headcount.study.report import report as report
+    from headcount.study.verbs import demo as demo
+    from headcount.study.verbs import study as study
+    from headcount.training.train import train as train
+    from headcount.translation import translate as translate
+
+# Name -> the module and the function behind it. They are imported when first used, so that
+# `import headcount` costs nothing. `import` is no name in Python: it is `import_`.
+_FUNCTIONS = {
+    "bench": "headcount.bench.runs:bench",
+    "data": "headcount.data.build:fetch_corpus",
+    "demo": "headcount.study.verbs:demo",
+    "export": "headcount.interop.export:export",
+    "import_": "headcount.interop.marian_import:import_run",
+    "import_run": "headcount.interop.marian_import:import_run",
+    "load": "headcount.loaded.load:load",
+    "load_run": "headcount.run:load_run",
+    "prune": "headcount.pruning.prune:prune",
+    "prune_sweep": "headcount.pruning.sweep:prune_sweep",
+    "rank": "headcount.ranking.rank:rank",
+    "report": "headcount.study.report:report",
+    "roles": "headcount.role.analysis:roles",
+    "score": "headcount.scoring:score",
+    "study": "headcount.study.verbs:study",
+    "train": "headcount.training.train:train",
+    "translate": "headcount.translation:translate",
 }
-# Verbs that have the name of their stage: the package itself can be called.
-_STAGES = ("bench",)
 
 
-def __getattr__(name: str) -> Any:
-    if name in _VERBS:
-        return getattr(import_module(_VERBS[name]), name)
-    if name in _STAGES:
-        return import_module(f"headcount.{name}")
-    raise AttributeError(f"module 'headcount' has no attribute '{name}'")
+class _Function:
+    """A function of the package, imported when it is asked for.
+
+    Some verbs have the name of their stage (`data`, `study`). Importing anything from such a stage
+    puts the stage's package under that name; a descriptor with `__set__` goes before it. The
+    function shares the package's attributes, so that `headcount.data.tokenizer` still works.
+    """
+
+    def __init__(self, name: str, where: str) -> None:
+        self.name, (self.module, self.function) = name, where.split(":")
+
+    def __get__(self, package: ModuleType, owner: type) -> Any:
+        function = getattr(import_module(self.module), self.function)
+        stage = sys.modules.get(f"headcount.{self.name}")
+        if stage is not None:
+            function.__dict__ = stage.__dict__
+        return function
+
+    def __set__(self, package: ModuleType, value: object) -> None:
+        if not isinstance(value, ModuleType):
+            raise AttributeError(f"headcount.{self.name} cannot be replaced")
+
+
+class _Package(ModuleType):
+    """The package itself, with its functions."""
+
+
+for _name, _where in _FUNCTIONS.items():
+    setattr(_Package, _name, _Function(_name, _where))
+sys.modules[__name__].__class__ = _Package
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_VERBS, *_STAGES})
+    return sorted({*globals(), *_FUNCTIONS})

@@ -7,11 +7,14 @@ import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import UserError
 from headcount.files import read_json, write_json, write_text
 from headcount.registry import name_list
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEAD_FIELDS = ("site", "layer", "index")
 SITES = ("enc", "dec", "cross")
@@ -57,6 +60,15 @@ def parse_sites(sites: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(site for site in SITES if site in names)
 
 
+class Column(dict[Head, Any]):
+    """The values of one measure; a head can also be asked for by its name, `"enc.0.3"`."""
+
+    def __missing__(self, head: object) -> Any:
+        if isinstance(head, str) and Head.parse(head) in self:
+            return self[Head.parse(head)]
+        raise KeyError(head)
+
+
 class HeadTable:
     """One row a head, one column a measure. Analyses add columns; rows never change order."""
 
@@ -71,10 +83,47 @@ class HeadTable:
             raise ValueError(
                 f"column {name} has heads that are not in the table: {sorted(map(str, stray))}"
             )
-        self.columns[name] = dict(values)
+        self.columns[name] = Column(values)
 
-    def __getitem__(self, name: str) -> dict[Head, Any]:
+    def __getitem__(self, name: str) -> dict[Any, Any]:
+        if name not in self.columns:
+            have = ", ".join(self.columns) or "none"
+            raise UserError(f"The head table has no column '{name}'.", f"It has: {have}.")
         return self.columns[name]
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def sort(self, name: str, descending: bool = True) -> HeadTable:
+        """A table with the rows in the order of a column; heads without a value come last."""
+        column = self[name]
+        known = [head for head in self.heads if column.get(head) is not None]
+        table = HeadTable(self.heads)
+        table.columns = dict(self.columns)
+        table.heads = sorted(known, key=lambda head: column[head], reverse=descending)
+        table.heads += [head for head in self.heads if head not in set(known)]
+        return table
+
+    def to_pandas(self) -> Any:
+        """The table as a data frame, indexed by the names of heads."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise UserError("pandas is not installed.", "Run: pip install pandas.") from error
+        return pandas.DataFrame(self.rows()).set_index("head")
+
+    def plot(self, name: str | None = None) -> Figure:
+        """A column as grids of layers by heads, one per site; by default the first column."""
+        from headcount.head_grids import plot_heads
+
+        return plot_heads(self, name)
+
+    def __str__(self) -> str:
+        names = ["head", *self.columns]
+        rows = [names, *([_cell(row[name]) for name in names] for row in self.rows())]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(names))]
+        lines = ("  ".join(map(str.rjust, row, widths)) for row in rows)
+        return "\n".join(line.rstrip() for line in lines)
 
     def rows(self) -> list[dict[str, Any]]:
         """The table as a list of flat rows."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -63,9 +64,17 @@ class Run:
         save_weights(self.model, folder / WEIGHTS)
 
 
+def resolve_run(name: Path | str) -> Path:
+    """The folder of a run; `demo` is the one that comes with the package."""
+    folder = Path(name)
+    if str(name) == "demo" and not (folder / CONFIG).is_file():
+        return Path(str(files("headcount") / "demo_model"))
+    return folder
+
+
 def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
     """Load a run for use: its model in evaluation mode, float32."""
-    folder = Path(folder)
+    folder = resolve_run(folder)
     config = load_config(folder)
     source = Tokenizer.load(require_file(folder / SOURCE_TOKENIZER))
     target = Tokenizer.load(require_file(folder / TARGET_TOKENIZER))

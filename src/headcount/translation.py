@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from typing import overload
 
 import torch
 
@@ -33,20 +34,46 @@ class Translation:
     score: float
 
 
+@overload
 def translate(
     run: Run | Path | str,
-    lines: Sequence[str],
+    lines: str,
+    *,
+    beam: int | None = ...,
+    length_penalty: float | None = ...,
+    batch_tokens: int = ...,
+) -> str: ...
+
+
+@overload
+def translate(
+    run: Run | Path | str,
+    lines: list[str] | tuple[str, ...],
+    *,
+    beam: int | None = ...,
+    length_penalty: float | None = ...,
+    batch_tokens: int = ...,
+) -> list[str]: ...
+
+
+def translate(
+    run: Run | Path | str,
+    lines: str | Sequence[str],
     *,
     beam: int | None = None,
     length_penalty: float | None = None,
     batch_tokens: int = BATCH_TOKENS,
-) -> list[str]:
-    """Translate lines of text with a run (or the folder of one); `headcount.translate`.
+) -> str | list[str]:
+    """Translate text, one sentence per line, into exactly as many lines.
 
-    Where nothing is said about the search it is the run's own.
+    lines         one sentence, which gives a string, or a list of them, which gives a list
+    beam          hypotheses per sentence; 1 is greedy. Default: the run's own
+    batch_tokens  source tokens translated at once; less takes less memory
     """
     run = open_run(run)
     search = Search.of(run.config.search, beam=beam, length_penalty=length_penalty)
+    if isinstance(lines, str):
+        return translate_lines(run, [lines], search, batch_tokens=batch_tokens)[0]
     return translate_lines(run, lines, search, batch_tokens=batch_tokens)
 
 

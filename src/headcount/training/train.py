@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headcount.config import Config
+from headcount.config import Config, load_recipe
 from headcount.errors import UserError
 from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
@@ -29,17 +29,22 @@ Observer = Callable[[dict[str, Any]], None]
 
 
 def train(
-    config: Config,
+    recipe: Config | Path | str,
     out: Path | str,
     resume: bool = False,
     heads: HeadLayout | None = None,
     progress: Progress = silent,
     observe: Observer = lambda line: None,
+    *,
+    set: Iterable[str] = (),
 ) -> tuple[Run, TrainingState]:
     """Train a model into the folder `out`; `resume` goes on where an earlier call stopped.
 
+    `recipe` is a recipe's path, with `set` for changes (`["model.layers=3"]`), or a configuration.
+
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
     """
+    config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
     with connect() as workers:
         if workers.leader:

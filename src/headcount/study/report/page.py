@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from headcount.errors import UserError
@@ -72,33 +72,48 @@ def _render(
     figures: Sequence[Drawing],
     attention: Sequence[ModelAttention],
 ) -> str:
-    style = _read("report.css")
-    script = "\n".join(_read(name) for name in SCRIPTS)
+    style, script = page_parts()
     shown = [found for found in attention if found.sentences]
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     page = _read("report.html")
-    template = environment.from_string(page)
-    return template.render(
-        policy=content_policy(style, script),
-        style=Markup(style),
-        script=Markup(script),
-        results=results,
-        story=story(results),
-        claims_line=claims_line(verdicts),
-        verdicts=verdicts,
-        classes=CLASSES,
-        tables={table.name: table for table in tables},
-        figures={drawing.name: drawing for drawing in figures},
-        unplaced=[drawing.name for drawing in figures if f'figure("{drawing.name}")' not in page],
-        images={drawing.name: _image(results, drawing) for drawing in figures},
-        widths={d.name: round(PIXELS_AN_INCH * d.figure.get_figwidth()) for d in figures},
-        animation=ANIMATION,
-        gates=embed(_gates(results)),
-        explorer=embed(_explorer(results, shown)),
-        attention=[embed([s.to_json() for s in found.sentences]) for found in shown],
-        sentences=max((len(found.sentences) for found in shown), default=0),
-        site_names=SITE_NAMES,
+    return (
+        environment()
+        .get_template("report.html")
+        .render(
+            policy=content_policy(style, script),
+            style=Markup(style),
+            script=Markup(script),
+            results=results,
+            story=story(results),
+            claims_line=claims_line(verdicts),
+            verdicts=verdicts,
+            classes=CLASSES,
+            tables={table.name: table for table in tables},
+            figures={drawing.name: drawing for drawing in figures},
+            unplaced=[
+                drawing.name for drawing in figures if f'figure("{drawing.name}")' not in page
+            ],
+            images={drawing.name: _image(results, drawing) for drawing in figures},
+            widths={d.name: round(PIXELS_AN_INCH * d.figure.get_figwidth()) for d in figures},
+            animation=ANIMATION,
+            gates=embed(_gates(results)),
+            explorer=embed(_explorer(results, shown)),
+            attention=[embed([s.to_json() for s in found.sentences]) for found in shown],
+            sentences=max((len(found.sentences) for found in shown), default=0),
+            site_names=SITE_NAMES,
+        )
     )
+
+
+def environment() -> Environment:
+    """Templates of this folder, with everything escaped that they are given."""
+    return Environment(
+        loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+
+
+def page_parts() -> tuple[str, str]:
+    """Style and script of a page with an explorer."""
+    return _read("report.css"), "\n".join(_read(name) for name in SCRIPTS)
 
 
 def embed(value: Any) -> Markup:
