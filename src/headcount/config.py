@@ -115,10 +115,20 @@ class ModelConfig(Section):
     """Neurons of a head's queries, keys and values; `null`: `width / heads`."""
     decoder_head_width: Positive | None = None
     """The same for the decoder's heads; `null`: as in the encoder."""
-    activation: Literal["relu", "gelu", "swish"] = "relu"
-    """Of the feed-forward networks."""
+    activation: Literal["relu", "gelu", "gelu_tanh", "swish"] = "relu"
+    """Of the feed-forward networks; `gelu_tanh` is the usual approximation of `gelu`."""
+    gated: bool = False
+    """Multiply hidden neurons of feed-forward networks by a second linear map (T5 1.1)."""
     norm: Literal["pre", "post"] = "pre"
-    """Layer norm before each block and once at the end (`pre`), or behind each sum (`post`)."""
+    """Norm before each block and once at the end (`pre`), or behind each sum (`post`)."""
+    norm_kind: Literal["layer", "rms"] = "layer"
+    """Layer norm, or RMS norm, which neither centres nor shifts (T5)."""
+    norm_epsilon: Annotated[float, Field(gt=0)] = 1e-5
+    """Added to the variance."""
+    biases: bool = True
+    """Whether attention and feed-forward networks have biases; T5 has none."""
+    scale_scores: bool = True
+    """Divide attention scores by the square root of a head's width; T5 does not."""
     dropout: Share = 0.1
     """On embeddings and on the output of every block."""
     attention_dropout: Share = 0.0
@@ -129,6 +139,16 @@ class ModelConfig(Section):
     """Source tokens whose embedding is zero while training: context has to make up for them."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
+    embedding_norm: bool = False
+    """Norm of the embeddings with their positions (BART, BERT)."""
+    positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
+    """Added to embeddings, computed or learned; or biases of attention scores by distance (T5)."""
+    position_offset: Count = 0
+    """Sinusoidal positions are counted from this number (M2M100: 2)."""
+    position_buckets: Annotated[int, Field(ge=4)] = 32
+    """Relative positions: ranges of distances, each with a bias for every head."""
+    position_distance: Positive = 128
+    """Relative positions: all longer distances are the same."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The longest wavelength of positions as a multiple of the shortest; 100 for short text."""
     shortest_wavelength: Annotated[float, Field(ge=2)] = 2 * math.pi
@@ -159,7 +179,7 @@ class ModelConfig(Section):
             own = self.decoder_head_width if site == "dec" else None
             if (own or self.head_width) is None and self.width % heads:
                 raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
-        if self.width % 2:
+        if self.width % 2 and self.positions != "relative":
             raise ValueError(
                 f"width {self.width} is odd; sine and cosine positions need an even one"
             )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from headcount.config import ModelConfig
 from headcount.model.attention import Attention
 from headcount.model.recording import Recording, Tape
 
@@ -18,7 +19,8 @@ WIDTH, HEAD_WIDTH = 6, 4
 
 def make_attention(heads: tuple[int, ...], seed: int = 0) -> Attention:
     torch.manual_seed(seed)
-    attention = Attention("enc", 0, WIDTH, HEAD_WIDTH, heads, dropout=0.0, tape=Tape()).double()
+    config = ModelConfig(width=WIDTH, head_width=HEAD_WIDTH, heads=8)
+    attention = Attention("enc", 0, config, heads, Tape()).double()
     torch.nn.init.normal_(attention.in_bias)
     torch.nn.init.normal_(attention.out_bias)
     return attention.eval()

@@ -13,12 +13,13 @@ from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
+from model_shapes import SHAPES
 
 PAD, START = 0, 2
 
 Maker = Callable[..., Transformer]
 Tokens = Callable[..., torch.Tensor]
-norms = st.sampled_from(["pre", "post"])
+shapes = st.sampled_from(sorted(SHAPES))
 lengths = st.lists(st.integers(0, 9), min_size=1, max_size=4)
 
 
@@ -28,12 +29,12 @@ def targets_of(tokens: torch.Tensor) -> torch.Tensor:
 
 
 @settings(max_examples=25)
-@given(sources=lengths, norm=norms, seed=st.integers(0, 50), padding=st.integers(1, 5))
+@given(sources=lengths, shape=shapes, seed=st.integers(0, 50), padding=st.integers(1, 5))
 @torch.no_grad()
 def test_padding_and_company_change_nothing(
-    make_model: Maker, make_tokens: Tokens, sources: list[int], norm: str, seed: int, padding: int
+    make_model: Maker, make_tokens: Tokens, sources: list[int], shape: str, seed: int, padding: int
 ) -> None:
-    model = make_model(seed, norm=norm)
+    model = make_model(seed, **SHAPES[shape])
     batch = make_tokens(sources, seed=seed)
     target = targets_of(make_tokens([4] * len(sources), seed=seed + 1))
     together = model(torch.nn.functional.pad(batch, (0, padding), value=PAD), target)
@@ -43,12 +44,12 @@ def test_padding_and_company_change_nothing(
 
 
 @settings(max_examples=25)
-@given(norm=norms, seed=st.integers(0, 50), changed=st.integers(1, 6))
+@given(shape=shapes, seed=st.integers(0, 50), changed=st.integers(1, 6))
 @torch.no_grad()
 def test_later_tokens_do_not_change_earlier_states(
-    make_model: Maker, make_tokens: Tokens, norm: str, seed: int, changed: int
+    make_model: Maker, make_tokens: Tokens, shape: str, seed: int, changed: int
 ) -> None:
-    model = make_model(seed, norm=norm)
+    model = make_model(seed, **SHAPES[shape])
     memory, mask = model.encode(make_tokens([3, 5], seed=seed))
     target = targets_of(make_tokens([6, 6], seed=seed))
     other = target.clone()
@@ -62,7 +63,7 @@ def test_later_tokens_do_not_change_earlier_states(
 @given(
     sources=st.lists(st.integers(0, 6), min_size=1, max_size=3),
     steps=st.integers(1, 40),
-    norm=norms,
+    shape=shapes,
     bare=st.booleans(),
     seed=st.integers(0, 50),
 )
@@ -72,11 +73,11 @@ def test_step_by_step_equals_all_at_once(
     make_tokens: Tokens,
     sources: list[int],
     steps: int,
-    norm: str,
+    shape: str,
     bare: bool,
     seed: int,
 ) -> None:
-    model = make_model(seed, norm=norm)
+    model = make_model(seed, **SHAPES[shape])
     if bare:  # a layer without heads keeps no keys and values
         gone = [Head("dec", 0, i) for i in range(3)] + [Head("cross", 1, i) for i in range(3)]
         model = remove_heads(model, gone)

@@ -19,7 +19,7 @@ from headcount.errors import UserError
 from headcount.interop.padding import even_layout, pad_heads
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
-from headcount.model.embedding import position_table
+from headcount.model.positions import position_table
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 

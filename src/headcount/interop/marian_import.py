@@ -27,7 +27,7 @@ from headcount.interop.extras import require_extra
 from headcount.interop.marian_config import model_config, run_config, search_config
 from headcount.interop.marian_tokenizers import Find, read_languages, read_tokenizers
 from headcount.interop.marian_weights import BIAS, from_marian, tie_of
-from headcount.model.embedding import sinusoids
+from headcount.model.positions import sinusoids
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
 from headcount.run import Run, load_run

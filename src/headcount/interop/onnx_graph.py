@@ -25,8 +25,8 @@ import numpy as np
 from torch import Tensor
 
 from headcount.model.attention import Attention
-from headcount.model.embedding import position_table
 from headcount.model.layers import AttentionBlock, Block, FeedForwardBlock
+from headcount.model.positions import position_table
 from headcount.model.transformer import Transformer
 
 OPSET = 17

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headcount.config import ModelConfig
+from headcount.model.linear import add_bias
+from headcount.model.positions import RelativePositions
 from headcount.model.recording import Tape
 
 KeysValues = tuple[Tensor, Tensor]
@@ -21,28 +24,33 @@ class Attention(nn.Module):
     keys, `[2 inner, 3 inner)` values, where `inner = heads * head_width`, heads in order.
     """
 
+    in_bias: Tensor
+    out_bias: Tensor
+
     def __init__(
         self,
         site: str,
         layer: int,
-        width: int,
-        head_width: int,
+        config: ModelConfig,
         heads: Sequence[int],
-        dropout: float,
         tape: Tape,
+        relative: RelativePositions | None = None,
     ) -> None:
+        """`relative` are the position biases of the scores, which belong to the whole stack."""
         super().__init__()
         self.site, self.layer = site, layer
         self.heads = tuple(heads)
-        self.head_width = head_width
-        self.dropout = dropout
+        self.head_width = config.head_width_at(site)
+        self.scale = self.head_width**-0.5 if config.scale_scores else 1.0
+        self.dropout = config.attention_dropout
         self.tape = tape
         self.gate: Tensor | None = None
-        self.inner = len(self.heads) * head_width
-        self.in_weight = nn.Parameter(torch.empty(3 * self.inner, width))
-        self.in_bias = nn.Parameter(torch.zeros(3 * self.inner))
-        self.out_weight = nn.Parameter(torch.empty(width, self.inner))
-        self.out_bias = nn.Parameter(torch.zeros(width))
+        self._relative = (relative,)  # in a tuple: its table is no parameter of this layer
+        self.inner = len(self.heads) * self.head_width
+        self.in_weight = nn.Parameter(torch.empty(3 * self.inner, config.width))
+        add_bias(self, "in_bias", 3 * self.inner, config.biases)
+        self.out_weight = nn.Parameter(torch.empty(config.width, self.inner))
+        add_bias(self, "out_bias", config.width, config.biases)
         if self.heads:
             for part in self.in_weight.chunk(3):
                 nn.init.xavier_uniform_(part)
@@ -96,12 +104,22 @@ class Attention(nn.Module):
         site, layer, at = self.site, self.layer, self.tape.at
         queries = at(site, layer, "queries", queries)
         keys, values = at(site, layer, "keys", keys), at(site, layer, "values", values)
+        bias = self.position_bias(queries.shape[2])
+        if bias is not None:
+            causal = False  # the bias says so itself
+            mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         if self.tape.wants(self.site, "weights"):
             weights = at(site, layer, "weights", self.weights(queries, keys, mask, causal))
             outputs = F.dropout(weights, dropout) @ values
         else:
             outputs = F.scaled_dot_product_attention(
-                queries, keys, values, attn_mask=mask, is_causal=causal, dropout_p=dropout
+                queries,
+                keys,
+                values,
+                attn_mask=mask,
+                is_causal=causal,
+                dropout_p=dropout,
+                scale=None if self.scale == self.head_width**-0.5 else self.scale,
             )
         outputs = at(site, layer, "outputs", outputs)
         if self.gate is not None:
@@ -111,14 +129,28 @@ class Attention(nn.Module):
         return F.linear(merged, self.out_weight, self.out_bias)
 
     def weights(self, queries: Tensor, keys: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        """`softmax(Q K^T / sqrt(d_k))` (Sec. 2), `[batch, heads, queries, keys]`."""
-        scores: Tensor = queries @ keys.transpose(-1, -2) * self.head_width**-0.5
-        if mask is not None:
+        """`softmax(Q K^T / sqrt(d_k))` (Sec. 2), `[batch, heads, queries, keys]`.
+
+        A mask of numbers, which holds position biases, is added to the scores.
+        """
+        scores: Tensor = queries @ keys.transpose(-1, -2) * self.scale
+        if mask is not None and mask.dtype == torch.bool:
             scores = scores.masked_fill(~mask, float("-inf"))
+        elif mask is not None:
+            scores = scores + mask
         if causal:
             later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
             scores = scores.masked_fill(later, float("-inf"))
         return scores.softmax(-1)
+
+    @property
+    def relative(self) -> RelativePositions | None:
+        """The position biases that this attention shares with the others of its stack."""
+        return self._relative[0]
+
+    def position_bias(self, length: int) -> Tensor | None:
+        """What is added to the scores of `length` queries and keys, `[heads, length, length]`."""
+        return None if self.relative is None else self.relative(length, self.heads)
 
     def _split(self, stacked: Tensor, parts: int) -> tuple[Tensor, ...]:
         """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""

@@ -92,6 +92,14 @@ class DecoderCache:
             self._visible = torch.cat([self._visible, itself], dim=2)
             self.visible = self._for_heads(self._visible.flatten(2), self._heads)
 
+    def for_places(self, steps: Tensor) -> Tensor:
+        """Numbers of each head and step, `[heads, steps]`, at all places of the cache.
+
+        `[heads * batch, 1, places]`: a step has one place for each hypothesis.
+        """
+        places = steps.repeat_interleave(self.beam, 1)[:, None, None]
+        return places.expand(-1, self.batch, -1, -1).flatten(0, 1)
+
     def follow(self, parents: Tensor) -> None:
         """Let hypothesis `parents[s, i]` of sentence s go on as its hypothesis i."""
         if self.beam > 1:

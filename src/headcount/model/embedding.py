@@ -1,4 +1,4 @@
-"""Token embeddings plus sinusoidal positions."""
+"""Token embeddings, and the positions that are added to them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,12 @@ from torch.nn import functional as F
 from headcount.config import ModelConfig
 from headcount.errors import UserError
 from headcount.model.dropout import dropout
+from headcount.model.norm import make_norm, norm_function
+from headcount.model.positions import position_table
 from headcount.model.recording import Tape
 
-
-def sinusoids(
-    length: int, width: int, base: float = 10000.0, shortest: float = 2 * math.pi
-) -> Tensor:
-    """Position encodings `[length, width]`: all sines, then all cosines.
-
-    Wavelengths go from `shortest` to `shortest * base` tokens.
-
-    The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
-    formula in that paper is often read, is the same up to a permutation of neurons. Computed in
-    float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
-    """
-    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
-    frequencies = 2 * math.pi / shortest * base**-exponents  # in radians per token
-    angles = torch.arange(length)[:, None] * frequencies  # [length, width / 2]
-    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
-
-
-def position_table(length: int, config: ModelConfig) -> Tensor:
-    """What a model adds to its token embeddings, `[length, width]`."""
-    return config.position_scale * sinusoids(
-        length, config.width, config.position_base, config.shortest_wavelength
-    )
+FIRST_POSITIONS = 128
+"""Sinusoidal positions that are computed at once; more where a sentence needs them."""
 
 
 class Embedding(nn.Module):
@@ -52,7 +33,13 @@ class Embedding(nn.Module):
         self.word_dropout = config.word_dropout if part == "enc_in" else 0.0
         self.tape = tape
         self.config = config
-        self.register_buffer("positions", position_table(128, config), persistent=False)
+        self.norm = make_norm(config) if config.embedding_norm else None
+        self.adds_positions = config.positions != "relative"
+        if config.positions == "learned":
+            self.positions = nn.Parameter(position_table(config.max_positions, config))
+        else:
+            first = position_table(FIRST_POSITIONS if self.adds_positions else 0, config)
+            self.register_buffer("positions", first, persistent=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Embed whole sentences."""
@@ -60,7 +47,11 @@ class Embedding(nn.Module):
         if self.training and self.word_dropout:
             kept = torch.rand(tokens.shape, device=tokens.device) >= self.word_dropout
             x = x * kept[..., None]
-        x = x + self._positions(0, tokens.shape[1])
+        positions = self.positions_at(0, tokens.shape[1])
+        if self.adds_positions:
+            x = x + positions
+        if self.norm is not None:
+            x = self.norm(x)
         if self.training and self.dropout:
             x = dropout(x, self.dropout)
         return self.tape.at(self.part, 0, "result", x)
@@ -68,17 +59,23 @@ class Embedding(nn.Module):
     def step(self, tokens: Tensor, position: int) -> Tensor:
         """Embed tokens `[rows]` that all stand at one position: `[rows, width]`."""
         rows = F.embedding(tokens, self.table.weight) * self.scale
-        return rows.add_(self._positions(position, position + 1))
+        here = self.positions_at(position, position + 1)
+        if self.adds_positions:
+            rows = rows.add_(here)
+        return rows if self.norm is None else norm_function(self.norm)(rows)
 
-    def _positions(self, first: int, last: int) -> Tensor:
-        """The encodings of positions `[first, last)`."""
+    def positions_at(self, first: int, last: int) -> Tensor:
+        """The encodings of positions `[first, last)`, `[last - first, width]`.
+
+        None of them where positions are relative, but as many as the model has all the same.
+        """
         most = self.config.max_positions
         if last > most:
             raise UserError(
                 f"A sentence of {last} tokens is longer than the model's {most} positions.",
                 "Split the sentence.",
             )
-        if last > len(self.positions):
+        if self.adds_positions and last > len(self.positions):
             longer = position_table(min(most, 2 * last), self.config)
             self.positions = longer.to(self.positions)
         return self.positions[first:last]

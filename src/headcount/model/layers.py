@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -11,11 +12,15 @@ from headcount.config import ModelConfig
 from headcount.heads import HeadLayout
 from headcount.model.attention import Attention
 from headcount.model.dropout import dropout
+from headcount.model.linear import make_linear
+from headcount.model.norm import make_norm
+from headcount.model.positions import RelativePositions
 from headcount.model.recording import Tape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "swish": F.silu,
 }
 
@@ -29,7 +34,7 @@ class Block(nn.Module):
         self.pre_norm = config.norm == "pre"
         self.dropout = config.dropout
         self.tape = tape
-        self.norm = nn.LayerNorm(config.width)
+        self.norm = make_norm(config)
 
     def around(self, x: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
         """Apply `function` inside the residual block: `[batch, length, width]` to the same."""
@@ -44,21 +49,19 @@ class Block(nn.Module):
 
 
 class AttentionBlock(Block):
-    """Attention of one site with its residual connection and layer norm."""
+    """Attention of one site with its residual connection and norm."""
 
     def __init__(
-        self, site: str, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape
+        self,
+        site: str,
+        layer: int,
+        config: ModelConfig,
+        heads: HeadLayout,
+        tape: Tape,
+        relative: RelativePositions | None = None,
     ) -> None:
         super().__init__(site, layer, config, tape)
-        self.attention = Attention(
-            site,
-            layer,
-            config.width,
-            config.head_width_at(site),
-            heads.layers[site][layer],
-            config.attention_dropout,
-            tape,
-        )
+        self.attention = Attention(site, layer, config, heads.layers[site][layer], tape, relative)
 
     def forward(
         self,
@@ -74,18 +77,23 @@ class AttentionBlock(Block):
 
 
 class FeedForwardBlock(Block):
-    """The two-layer network of each position with its residual connection and layer norm."""
+    """The two-layer network of each position with its residual connection and norm.
+
+    Where it is gated (Shazeer 2020; T5 1.1), hidden neurons are multiplied by a second linear map
+    of the input.
+    """
 
     def __init__(self, part: str, layer: int, config: ModelConfig, tape: Tape) -> None:
         super().__init__(part, layer, config, tape)
         inner = config.ff_width_at(part)
-        self.expand = nn.Linear(config.width, inner)
-        self.contract = nn.Linear(inner, config.width)
+        self.expand = make_linear(config.width, inner, config.biases)
+        self.multiply = make_linear(config.width, inner, config.biases) if config.gated else None
+        self.contract = make_linear(inner, config.width, config.biases)
         self.activation = ACTIVATIONS[config.activation]
         self.activation_dropout = config.activation_dropout
-        for linear in (self.expand, self.contract):
-            nn.init.xavier_uniform_(linear.weight)
-            nn.init.zeros_(linear.bias)
+        for linear in (self.expand, self.contract, self.multiply):
+            if linear is not None:
+                nn.init.xavier_uniform_(linear.weight)
 
     def forward(self, x: Tensor) -> Tensor:
         """`[batch, length, width]` to the same."""
@@ -95,6 +103,9 @@ class FeedForwardBlock(Block):
         at = self.tape.at
         hidden_in = at(self.part, self.layer, "hidden_in", self.expand(inside))
         hidden = self.activation(hidden_in)
+        if self.multiply is not None:
+            factor = at(self.part, self.layer, "factor", self.multiply(inside))
+            hidden = at(self.part, self.layer, "activated", hidden) * factor
         if self.training and self.activation_dropout:
             hidden = dropout(hidden, self.activation_dropout)
         # [batch, length, ff]
@@ -105,9 +116,16 @@ class FeedForwardBlock(Block):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape) -> None:
+    def __init__(
+        self,
+        layer: int,
+        config: ModelConfig,
+        heads: HeadLayout,
+        tape: Tape,
+        relative: RelativePositions | None = None,
+    ) -> None:
         super().__init__()
-        self.self_attention = AttentionBlock("enc", layer, config, heads, tape)
+        self.self_attention = AttentionBlock("enc", layer, config, heads, tape, relative)
         self.feed_forward = FeedForwardBlock("enc_ff", layer, config, tape)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -120,9 +138,16 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Self-attention to earlier positions, attention to the source, then feed-forward."""
 
-    def __init__(self, layer: int, config: ModelConfig, heads: HeadLayout, tape: Tape) -> None:
+    def __init__(
+        self,
+        layer: int,
+        config: ModelConfig,
+        heads: HeadLayout,
+        tape: Tape,
+        relative: RelativePositions | None = None,
+    ) -> None:
         super().__init__()
-        self.self_attention = AttentionBlock("dec", layer, config, heads, tape)
+        self.self_attention = AttentionBlock("dec", layer, config, heads, tape, relative)
         self.cross_attention = AttentionBlock("cross", layer, config, heads, tape)
         self.feed_forward = FeedForwardBlock("dec_ff", layer, config, tape)
 

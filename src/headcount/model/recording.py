@@ -11,6 +11,8 @@ A place is `(part, layer, kind)`, written `enc.2.weights`. Parts are the three a
     weights    [batch, heads, length, keys]     attention after the softmax
     outputs    [batch, heads, length, head]     each head, before its gate and before W^O
     hidden_in  [batch, length, ff]              before the activation; `hidden` after it
+    activated  [batch, length, ff]              gated networks only: after the activation;
+                                                `factor` is what it is multiplied by
     output     [batch, length, width]           what the block adds to the residual
     sum        [batch, length, width]           residual + output
     result     [batch, length, width]           what leaves the block (normed in post-norm)
@@ -119,12 +121,13 @@ def _edited(edit: Edit, tensor: Tensor, name: str) -> Tensor:
 def place_list(model: Transformer) -> list[Place]:
     """Every place that a model has."""
     places: list[Place] = []
+    hidden = (*HIDDEN, "activated", "factor") if model.config.gated else HIDDEN
     for (site, layer), attention in model.attentions().items():
         kinds = (*BLOCK, *(ATTENTION if attention.heads else ()))
         kinds += ("memory",) if site == "cross" else ()
         places += [(site, layer, kind) for kind in kinds]
         if site != "cross":
-            places += [(f"{site}_ff", layer, kind) for kind in (*BLOCK, *HIDDEN)]
+            places += [(f"{site}_ff", layer, kind) for kind in (*BLOCK, *hidden)]
     for stack in dict.fromkeys(site for site, _ in model.attentions() if site != "cross"):
         ends = ((f"{stack}_in", "result"), (f"{stack}_out", "residual"), (f"{stack}_out", "result"))
         places += [(part, 0, kind) for part, kind in ends]

@@ -35,7 +35,8 @@ def remove_heads(model: Transformer, closed: Iterable[Head]) -> Transformer:
     state = dict(model.state_dict())
     for (site, layer), attention in model.attentions().items():
         places = [i for i, h in enumerate(attention.heads) if Head(site, layer, h) not in gone]
-        state.update(_cut(attention, _prefix(model, attention), places))
+        cut = _cut(attention, _prefix(model, attention), places)
+        state.update({name: tensor for name, tensor in cut.items() if name in state})
     smaller.load_state_dict(state)
     return smaller.train(model.training)
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from headcount.model.attention import Attention
 from headcount.model.cache import DecoderCache, Step
 from headcount.model.layers import Block, DecoderLayer, FeedForwardBlock
+from headcount.model.norm import norm_function
 
 
 def layer_step(layer: DecoderLayer, index: int) -> Step:
@@ -26,15 +27,9 @@ def layer_step(layer: DecoderLayer, index: int) -> Step:
     return lambda x, cache: network(cross(own(x, cache), cache), cache)
 
 
-def _norm(norm: nn.LayerNorm) -> Callable[[Tensor], Tensor]:
-    """What a layer norm does."""
-    shape, weight, bias, epsilon = norm.normalized_shape, norm.weight, norm.bias, norm.eps
-    return lambda x: torch.layer_norm(x, shape, weight, bias, epsilon)
-
-
 def _around(block: Block, function: Step) -> Step:
     """`Block.around`."""
-    norm = _norm(block.norm)
+    norm = norm_function(block.norm)
     if block.pre_norm:
         return lambda x, cache: x + function(norm(x), cache)
     return lambda x, cache: norm(x + function(x, cache))
@@ -46,14 +41,17 @@ def _self_attention(attention: Attention, index: int) -> Step:
         return _constant(attention)
     weight, bias = attention.in_weight.t(), attention.in_bias
     shape = (3, len(attention.heads), attention.head_width)
-    finish = _finish(attention)
+    finish, relative, heads = _finish(attention), attention.relative, attention.heads
 
     def step(x: Tensor, cache: DecoderCache) -> Tensor:
         stacked = torch.addmm(bias, x, weight)  # [batch * beam, 3 inner]
         apart = stacked.view(cache.batch, cache.beam, *shape)
         apart = apart.permute(2, 3, 0, 1, 4)  # [3, heads, batch, beam, head]
         cache.room[index].copy_(apart[1:])
-        return finish(apart[0], cache.keys[index], cache.values[index], cache.visible[index])
+        visible = cache.visible[index]
+        if relative is not None:
+            visible = visible + cache.for_places(relative.last_row(cache.steps, heads))
+        return finish(apart[0], cache.keys[index], cache.values[index], visible)
 
     return step
 
@@ -80,7 +78,7 @@ def _finish(attention: Attention) -> Callable[[Tensor, Tensor, Tensor, Tensor], 
 
     With so few queries three small products in the open are faster than the fused kernel.
     """
-    heads, inner, scale = len(attention.heads), attention.inner, attention.head_width**-0.5
+    heads, inner, scale = len(attention.heads), attention.inner, attention.scale
     weight, bias, gate = attention.out_weight.t(), attention.out_bias, attention.gate
 
     def finish(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor) -> Tensor:
@@ -106,10 +104,12 @@ def _constant(attention: Attention) -> Step:
 def _network(block: FeedForwardBlock) -> Step:
     expand, expand_bias = block.expand.weight.t(), block.expand.bias
     contract, contract_bias = block.contract.weight.t(), block.contract.bias
-    activation = block.activation
+    activation, factor = block.activation, block.multiply
 
     def step(x: Tensor, cache: DecoderCache) -> Tensor:
         hidden = activation(torch.addmm(expand_bias, x, expand))  # [batch * beam, ff]
+        if factor is not None:
+            hidden = hidden * torch.addmm(factor.bias, x, factor.weight.t())
         return torch.addmm(contract_bias, hidden, contract)
 
     return step

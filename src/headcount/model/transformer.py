@@ -14,6 +14,8 @@ from headcount.model.attention import Attention
 from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
 from headcount.model.layers import DecoderLayer, EncoderLayer
+from headcount.model.norm import make_norm
+from headcount.model.positions import RelativePositions
 from headcount.model.recording import Tape
 from headcount.model.replay import DECODER, WholePrefix
 from headcount.model.stepping import layer_step
@@ -44,15 +46,20 @@ class Transformer(nn.Module):
             target_table = embedding_table(target_size, config.width)
         self.source_embedding = Embedding("enc_in", config, source_table, self.tape)
         self.target_embedding = Embedding("dec_in", config, target_table, self.tape)
+        relative = config.positions == "relative"
+        self.encoder_positions = RelativePositions(config, "enc") if relative else None
+        self.decoder_positions = RelativePositions(config, "dec") if relative else None
         self.encoder = nn.ModuleList(
-            EncoderLayer(i, config, self.heads, self.tape) for i in range(config.encoder_layers)
+            EncoderLayer(i, config, self.heads, self.tape, self.encoder_positions)
+            for i in range(config.encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(i, config, self.heads, self.tape) for i in range(config.decoder_layers)
+            DecoderLayer(i, config, self.heads, self.tape, self.decoder_positions)
+            for i in range(config.decoder_layers)
         )
         pre_norm = config.norm == "pre"
-        self.encoder_norm = nn.LayerNorm(config.width) if pre_norm else nn.Identity()
-        self.decoder_norm = nn.LayerNorm(config.width) if pre_norm else nn.Identity()
+        self.encoder_norm = make_norm(config) if pre_norm else nn.Identity()
+        self.decoder_norm = make_norm(config) if pre_norm else nn.Identity()
         self.output_weight = (
             nn.Parameter(torch.randn(target_size, config.width) * config.width**-0.5)
             if config.tie in ("none", "inputs")
@@ -69,7 +76,7 @@ class Transformer(nn.Module):
         """Tokens `[batch, source]` to memory `[batch, source, width]` and its key mask.
 
         The mask is `[batch, 1, 1, source]`, true for real tokens, or None where nothing is padded.
-        Whoever knows whether something is says so: to look makes the host wait for a GPU.
+        Pass `padded` in if you know it: reading it back from a GPU would stall the host.
         """
         real = source != self.pad
         if padded is None:
