@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` say
     from headcount.bench.runs import bench as bench
     from headcount.data.build import fetch_corpus as data  # noqa: F401
     from headcount.interop.export import export as export
-    from headcount.interop.marian_import import import_run as import_  # noqa: F401
-    from headcount.interop.marian_import import import_run as import_run
+    from headcount.interop.importing import import_run as import_  # noqa: F401
+    from headcount.interop.importing import import_run as import_run
     from headcount.loaded.load import load as load
     from headcount.pruning.prune import prune as prune
     from headcount.pruning.sweep import prune_sweep as prune_sweep
@@ -42,8 +42,8 @@ _FUNCTIONS = {
     "data": "headcount.data.build:fetch_corpus",
     "demo": "headcount.study.verbs:demo",
     "export": "headcount.interop.export:export",
-    "import_": "headcount.interop.marian_import:import_run",
-    "import_run": "headcount.interop.marian_import:import_run",
+    "import_": "headcount.interop.importing:import_run",
+    "import_run": "headcount.interop.importing:import_run",
     "load": "headcount.loaded.load:load",
     "load_run": "headcount.run:load_run",
     "prune": "headcount.pruning.prune:prune",

@@ -161,6 +161,10 @@ class ModelConfig(Section):
     """A bias for each logit."""
     max_positions: Positive = 1024
     """Tokens that a sentence may have, EOS or START counted."""
+    first_tokens: tuple[Count, ...] = ()
+    """Token ids that every output begins with, such as the code of a language."""
+    family: str | None = None
+    """Which family of models an imported run comes from; written by `headcount import`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -218,7 +222,7 @@ class SearchConfig(Section):
     min_length: Count = 0
     """An output has at least so many tokens."""
     early_stop: bool = False
-    """End with `beam` finished hypotheses, whatever the living promise (CTranslate2)."""
+    """End with `beam` finished hypotheses, even if others could score higher (CTranslate2)."""
     force_end: bool = False
     """What has no end at the limit gets an EOS that costs nothing (Hugging Face)."""
     forbidden: tuple[Count, ...] = ()

@@ -162,15 +162,16 @@ def split_tokens(tokenizer: Tokenizer, line: str, most: int) -> list[list[int]]:
     if len(tokens) <= most:
         return [tokens] if tokens else []
     parts: list[list[int]] = [[]]
+    most -= len(tokenizer.before) + len(tokenizer.after)
     for word in line.split():
-        tokens = tokenizer.encode(word)
+        tokens = tokenizer.inside(word)
         if len(parts[-1]) + len(tokens) > most and parts[-1]:
             parts.append([])
         while len(tokens) > most:  # one word longer than the model
             parts[-1:] = [tokens[:most], []]
             tokens = tokens[most:]
         parts[-1].extend(tokens)
-    return [part for part in parts if part]
+    return [tokenizer.framed(part) for part in parts if part]
 
 
 def _joined(run: Run, parts: list[list[Hypothesis]], nbest: int) -> list[Translation]:

@@ -191,7 +191,7 @@ def marian_folder(
 @pytest.fixture(scope="session")
 def marian_run(marian_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Its run; not to be changed."""
-    from headcount.interop.marian_import import import_run
+    from headcount.interop.importing import import_run
 
     return import_run(marian_folder, tmp_path_factory.mktemp("runs") / "imported").run
 

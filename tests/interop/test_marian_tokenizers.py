@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headcount.errors import UserError
-from headcount.interop.marian_import import import_run
+from headcount.interop.importing import import_run
 from headcount.interop.marian_tokenizers import read_languages, read_tokenizers
 from headcount.run import Run
 

@@ -11,24 +11,41 @@ from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remark
 
 def import_run(
     model: str = typer.Argument(
-        ..., help="A MarianMT model: a folder, or a name on the Hugging Face hub."
+        ..., help="A folder, or a name on the Hugging Face hub, of a model of transformers."
     ),
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     languages: str | None = typer.Option(
-        None, "--languages", help="Where the model does not say: source-target, as in en-fr."
+        None, "--languages", help="Both languages at once: source-target, as in en-fr."
+    ),
+    source_language: str | None = typer.Option(
+        None, "--source-language", help="Where the model knows many: en, eng_Latn or en_XX."
+    ),
+    target_language: str | None = typer.Option(
+        None, "--target-language", help="The language to translate to."
+    ),
+    prefix: str = typer.Option(
+        "", "--prefix", help='T5: text before every sentence: "translate English to French: ".'
     ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Make a run of a MarianMT model of Hugging Face transformers, such as OPUS-MT."""
+    """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5."""
     from headcount.heads import SITES
-    from headcount.interop.marian_import import import_run as import_model
-    from headcount.interop.marian_import import parse_languages
+    from headcount.interop.importing import import_run as import_model
+    from headcount.interop.importing import parse_languages
 
     pair = None if languages is None else parse_languages(languages)
     if not (quiet or Path(model).is_dir()):
         remarks.print(f"Asking the Hugging Face hub for {model} ...", soft_wrap=True)
-    imported = import_model(model, out, languages=pair, progress=StageReporter(quiet))
+    imported = import_model(
+        model,
+        out,
+        languages=pair,
+        source_language=source_language,
+        target_language=target_language,
+        prefix=prefix,
+        progress=StageReporter(quiet),
+    )
     heads = {site: imported.run.model.heads.count(site) for site in SITES}
     if json:
         found = {"heads": heads, "difference": imported.difference, "notes": imported.notes}

@@ -57,6 +57,9 @@ class Tokenizer:
     Where pieces are cut by one model and numbered by another list, as in MarianMT (SentencePiece
     and `vocab.json`), `vocabulary` is that list: the text of each id, empty where an id has none.
     A piece that it does not have is unknown, and no text gives one of its special tokens.
+
+    Models of other toolkits have tokens at the ends of every sentence, besides EOS, such as the
+    code of a language: `before` and `after`. `encode` and `pieces` include them.
     """
 
     def __init__(
@@ -68,15 +71,23 @@ class Tokenizer:
         start: int = START,
         eos: int = EOS,
         vocabulary: Sequence[str] | None = None,
+        before: Sequence[int] = (),
+        after: Sequence[int] = (),
+        size: int | None = None,
     ) -> None:
-        """From the JSON content of a `tokenizers` tokenizer and the ids of its special tokens."""
+        """From the JSON content of a `tokenizers` tokenizer and the ids of its special tokens.
+
+        `size` is that of the model's vocabulary, where it has more ids than text can give.
+        """
         self.content = content
         self._core = Core.from_str(json.dumps(content, ensure_ascii=False))
         self.pad, self.unk, self.start, self.eos = pad, unk, start, eos
         self.vocabulary = None if vocabulary is None else list(vocabulary)
         self.size = self._core.get_vocab_size() if vocabulary is None else len(vocabulary)
+        self.size = size or self.size
+        self.before, self.after = tuple(before), tuple(after)
         self._special = frozenset((pad, unk, start, eos))
-        if not all(0 <= special < self.size for special in self._special):
+        if not all(0 <= id_ < self.size for id_ in (*self._special, *before, *after)):
             raise ValueError(f"special ids {sorted(self._special)} outside 0..{self.size - 1}")
         if pad == eos:
             raise ValueError(f"padding and the end of a sentence are the same token, {pad}")
@@ -85,9 +96,12 @@ class Tokenizer:
             for id_, token in enumerate(vocabulary or ())
             if token and id_ not in self._special
         }
+        added = [token["content"] for token in content["added_tokens"] if token["special"]]
+        self._hidden = self._special | {self._ids[token] for token in added if token in self._ids}
         # Words can be looked up one by one where text is cut as ours is, in today's spelling of it.
         cutting = _cutting(self._core.normalizer, self._core.pre_tokenizer)
-        self._by_word = vocabulary is None and cutting == _own_cutting()
+        framed = bool(self.before or self.after)
+        self._by_word = vocabulary is None and not framed and cutting == _own_cutting()
         self._cut_part = self._core.model.tokenize
         self._words = WordIds(self._encode_part)
         self._fingerprint = ""
@@ -146,15 +160,27 @@ class Tokenizer:
     def to_dict(self) -> dict[str, Any]:
         """All there is to it, as JSON values."""
         special = {"pad": self.pad, "unk": self.unk, "start": self.start, "eos": self.eos}
-        stored = {"format": FORMAT, "special": special, "tokenizer": self.content}
-        return stored if self.vocabulary is None else {**stored, "vocabulary": self.vocabulary}
+        stored: dict[str, Any] = {"format": FORMAT, "special": special, "tokenizer": self.content}
+        if self.vocabulary is not None:
+            stored["vocabulary"] = self.vocabulary
+        if self.before or self.after:
+            stored["frame"] = {"before": list(self.before), "after": list(self.after)}
+        if self.vocabulary is None and self.size != self._core.get_vocab_size():
+            stored["size"] = self.size
+        return stored
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Tokenizer:
         """The inverse of `to_dict`."""
         if stored["format"] != FORMAT:
             raise ValueError(f"format {stored['format']}, this version reads {FORMAT}")
-        return cls(stored["tokenizer"], **stored["special"], vocabulary=stored.get("vocabulary"))
+        return cls(
+            stored["tokenizer"],
+            **stored["special"],
+            **stored.get("frame", {}),
+            vocabulary=stored.get("vocabulary"),
+            size=stored.get("size"),
+        )
 
     def fingerprint(self) -> str:
         """A hash of the content: equal where encoding and ids are equal."""
@@ -165,14 +191,21 @@ class Tokenizer:
         return self._fingerprint
 
     def encode(self, text: str) -> list[int]:
-        """Token ids of one sentence, no special tokens added."""
+        """Token ids of one sentence, neither START nor EOS added."""
         return self.encode_batch([text])[0]
+
+    def inside(self, text: str) -> list[int]:
+        """Token ids of a text alone, without what every sentence begins and ends with."""
+        return self._numbers(self._core.encode(text, add_special_tokens=False))
+
+    def framed(self, ids: Sequence[int]) -> list[int]:
+        """Token ids of a text as those of a sentence; nothing stays nothing."""
+        return [*self.before, *ids, *self.after] if ids else []
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of many sentences."""
         if not self._by_word:
-            encode = self._core.encode
-            return [self._numbers(encode(text, add_special_tokens=False)) for text in texts]
+            return [self.framed(self.inside(text)) for text in texts]
         flat, lengths = self._words.look_up(texts)
         ids = flat.tolist()
         return [ids[begin:end] for begin, end in pairwise([0, *np.cumsum(lengths).tolist()])]
@@ -193,12 +226,17 @@ class Tokenizer:
         # A piece reaches to where the next one begins: the library's own ends leave out the
         # combining marks that NFC has merged, and give a lone mark the letter after it.
         ends = [*starts[1:], len(text)]
-        return [
+        inside = [
             Piece(id_, token, *_trim(text, start, end))
             for id_, token, start, end in zip(
                 self._numbers(encoding), encoding.tokens, starts, ends, strict=False
             )
         ]
+        if not inside or not (self.before or self.after):
+            return inside
+        names = self.tokens()
+        first = [Piece(id_, names[id_], 0, 0) for id_ in self.before]
+        return [*first, *inside, *(Piece(i, names[i], len(text), len(text)) for i in self.after)]
 
     def pieces_batch(self, texts: Sequence[str]) -> list[list[Piece]]:
         """`pieces` of many sentences."""
@@ -206,16 +244,16 @@ class Tokenizer:
 
     def decode(self, ids: Iterable[int]) -> str:
         """Text of token ids; special tokens are skipped."""
-        kept = [int(id_) for id_ in ids if int(id_) not in self._special]
+        kept = [int(id_) for id_ in ids if int(id_) not in self._hidden]
         if self.vocabulary is None:
-            return str(self._core.decode(kept, skip_special_tokens=False)).strip()
+            return str(self._core.decode(kept, skip_special_tokens=True)).strip()
         return str(self._core.decoder.decode([self.vocabulary[id_] for id_ in kept])).strip()
 
     def tokens(self) -> list[str]:
         """The text of every id."""
         if self.vocabulary is not None:
             return list(self.vocabulary)
-        return [str(self._core.id_to_token(id_)) for id_ in range(self.size)]
+        return [str(self._core.id_to_token(id_) or "") for id_ in range(self.size)]
 
     def _encode_part(self, part: str) -> list[int]:
         """The ids of a part of a word (`word_parts`)."""

@@ -23,12 +23,15 @@ class Sample(NamedTuple):
     """Sentences to compare two models on.
 
     `sentences` are source tokens without EOS; `source` `[batch, source]` the same with EOS,
-    `target` `[batch, target]` decoder inputs that begin with the start token; both padded.
+    `target` `[batch, target]` decoder inputs that begin with the start token; both padded. `real`
+    `[batch, target]` is true where a decoder input is no padding: what models make of padding does
+    not matter.
     """
 
     sentences: list[list[int]]
     source: Tensor
     target: Tensor
+    real: Tensor
 
 
 def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
@@ -36,15 +39,19 @@ def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
 
     Random tokens reach every part of a model as well as real ones do. Targets are random.
     """
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     most = run.config.model.max_positions - 1
     source, target = run.source_tokenizer, run.target_tokenizer
-    sentences = [_random_tokens(source, min(size, most), chance) for size in LENGTHS]
-    sentences += [tokens[:most] for line in lines if (tokens := source.encode(line))]
+    most -= max(len(side.before) + len(side.after) for side in (source, target))
+    texts = [_random_tokens(source, min(size, most), rng) for size in LENGTHS]
+    texts += [tokens[:most] for line in lines if (tokens := source.inside(line))]
+    sentences = [source.framed(tokens) for tokens in texts]
     sizes = [min(LENGTHS[-1 - i % len(LENGTHS)], most) for i in range(len(sentences))]
-    targets = [[target.start, *_random_tokens(target, size, chance)] for size in sizes]
+    targets = [[target.start, *target.framed(_random_tokens(target, size, rng))] for size in sizes]
     sources = [[*tokens, source.eos] for tokens in sentences]
-    return Sample(sentences, pad_rows(sources, source.pad), pad_rows(targets, target.pad))
+    inputs = pad_rows(targets, target.pad)
+    real = torch.arange(inputs.shape[1]) < torch.tensor([len(row) for row in targets])[:, None]
+    return Sample(sentences, pad_rows(sources, source.pad), inputs, real)
 
 
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
@@ -71,11 +78,11 @@ def refuse_existing(out: Path) -> None:
         raise UserError(f"{out} exists already.", "Choose another --out.")
 
 
-def _random_tokens(tokenizer: Tokenizer, count: int, chance: torch.Generator) -> list[int]:
-    special = {tokenizer.pad, tokenizer.start, tokenizer.eos}
+def _random_tokens(tokenizer: Tokenizer, count: int, rng: torch.Generator) -> list[int]:
+    special = {tokenizer.pad, tokenizer.start, tokenizer.eos, *tokenizer.before, *tokenizer.after}
     tokens: list[int] = []
     while len(tokens) < count:
-        token = int(torch.randint(tokenizer.size, (1,), generator=chance))
+        token = int(torch.randint(tokenizer.size, (1,), generator=rng))
         if token not in special:
             tokens.append(token)
     return tokens

@@ -23,7 +23,6 @@ from headcount.model.positions import position_table
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 
-PRECISIONS = ("float32", "int8", "int16", "float16", "bfloat16", "int8_float16", "int8_bfloat16")
 NEVER = -1e4
 """Added to the logits of tokens that are never written."""
 

@@ -9,23 +9,23 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headcount.errors import UserError
 from headcount.files import atomic_folder
-from headcount.interop.checking import make_sample, refuse_existing
 from headcount.interop.extras import require_extra
 from headcount.progress import Progress, silent
-from headcount.run import Run, open_run
+from headcount.registry import Registry
 
-FORMATS = ("ctranslate2", "marian", "onnx")
+if TYPE_CHECKING:  # `--help` lists the formats without loading torch
+    from headcount.run import Run
 
 
 @dataclass
 class Exported:
     """What was written, and how it compared.
 
-    `difference` is the largest difference of logits (marian, onnx) or of log-probabilities
+    `difference` is the largest difference of logits (transformers, onnx) or of log-probabilities
     (ctranslate2; the mean one where weights are rounded) between the export and the run.
     """
 
@@ -53,20 +53,21 @@ def export(
 ) -> Exported:
     """Write a run (or the one in that folder) for another engine; `headcount.export`.
 
-    `to` is one of FORMATS. Random sentences are compared; `lines` are compared as well.
+    `to` is a name of EXPORTS. Random sentences are compared; `lines` are compared as well.
     """
-    if to not in FORMATS:
-        raise UserError(f"Unknown format '{to}'.", f"Choose among {', '.join(FORMATS)}.")
-    require_extra(to)
-    _check_precision(to, precision)
+    from headcount.interop.checking import refuse_existing
+    from headcount.run import open_run
+
+    entry = EXPORTS.find(to)
+    require_extra(entry.extra)
+    _check_precision(entry, precision)
     out = Path(out)
     refuse_existing(out)
     run = open_run(run)
-    exporter = {"ctranslate2": _to_ctranslate2, "marian": _to_marian, "onnx": _to_onnx}[to]
     result = Exported(str(out), to, precision)
     with atomic_folder(out) as folder:
         progress("Exporting", 0, 2)
-        check = exporter(run, folder, result)
+        check = entry.write(run, folder, result)
         progress("Exporting", 1, 2)
         result.difference = check(lines)
         result.bytes = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
@@ -74,15 +75,13 @@ def export(
     return result
 
 
-def _check_precision(to: str, precision: str) -> None:
-    from headcount.interop.ctranslate2_export import PRECISIONS
-
-    if to == "ctranslate2" and precision not in PRECISIONS:
+def _check_precision(entry: Export, precision: str) -> None:
+    if precision not in entry.precisions and len(entry.precisions) > 1:
         raise UserError(
-            f"Unknown precision '{precision}'.", f"Choose among {', '.join(PRECISIONS)}."
+            f"Unknown precision '{precision}'.", f"Choose among {', '.join(entry.precisions)}."
         )
-    if to != "ctranslate2" and precision != "float32":
-        raise UserError(f"{to} is written in float32 only.", "Leave --precision out.")
+    if precision not in entry.precisions:
+        raise UserError(f"{entry.name} is written in float32 only.", "Leave --precision out.")
 
 
 # What each exporter gives back: a function that loads the folder and compares it with the run on
@@ -91,6 +90,7 @@ Check = Callable[[Sequence[str]], float]
 
 
 def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
+    from headcount.interop.checking import make_sample
     from headcount.interop.ctranslate2_check import Comparison, check_ctranslate2
     from headcount.interop.ctranslate2_export import build_spec, write_ctranslate2
     from headcount.interop.plain_tokenizers import write_plain_tokenizers
@@ -106,15 +106,64 @@ def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
     return check
 
 
-def _to_marian(run: Run, folder: Path, result: Exported) -> Check:
-    from headcount.interop.marian_export import check_marian, write_marian
+def _to_transformers(run: Run, folder: Path, result: Exported) -> Check:
+    from headcount.interop.transformers_export import (
+        check_transformers,
+        family_of_run,
+        write_transformers,
+    )
 
-    result.padded_heads, result.notes = write_marian(run, folder)
-    return lambda lines: check_marian(run, folder, lines)
+    family = family_of_run(run)
+    result.padded_heads, result.notes = write_transformers(run, folder, family)
+    return lambda lines: check_transformers(run, folder, lines, family)
+
+
+def _to_marian(run: Run, folder: Path, result: Exported) -> Check:
+    family = run.config.model.family
+    if family not in (None, "marian"):
+        raise UserError(
+            f"{run.folder} is no MarianMT model but one of '{family}'.",
+            "Export it to transformers.",
+        )
+    return _to_transformers(run, folder, result)
 
 
 def _to_onnx(run: Run, folder: Path, result: Exported) -> Check:
+    from headcount.interop.checking import make_sample
     from headcount.interop.onnx_export import check_onnx, write_onnx
 
     write_onnx(run, folder)
     return lambda lines: check_onnx(run, folder, make_sample(run, lines))
+
+
+@dataclass(frozen=True)
+class Export:
+    """A format: the extra that it needs, its precisions, and what writes it."""
+
+    name: str
+    help: str
+    extra: str
+    write: Callable[[Run, Path, Exported], Check]
+    precisions: tuple[str, ...] = ("float32",)
+
+
+EXPORTS: Registry[Export] = Registry(
+    "format",
+    [
+        Export(
+            "ctranslate2",
+            "the CTranslate2 engine, float32 or rounded",
+            "ctranslate2",
+            _to_ctranslate2,
+            ("float32", "int8", "int16", "float16", "bfloat16", "int8_float16", "int8_bfloat16"),
+        ),
+        Export(
+            "transformers",
+            "the family of models that the run was imported from; MarianMT for others",
+            "marian",
+            _to_transformers,
+        ),
+        Export("marian", "MarianMT of transformers", "marian", _to_marian),
+        Export("onnx", "graphs of the encoder and of a decoder step", "onnx", _to_onnx),
+    ],
+)

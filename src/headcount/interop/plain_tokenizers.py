@@ -15,19 +15,19 @@ IDS = "ids.json"
 
 def write_plain_tokenizers(run: Run, folder: Path) -> None:
     """Both tokenisers; the pieces that they give are the tokens of the vocabularies."""
-    _write(folder / SOURCE_TOKENIZER, run.source_tokenizer.content)
-    _write(folder / TARGET_TOKENIZER, run.target_tokenizer.content)
+    write_json_file(folder / SOURCE_TOKENIZER, run.source_tokenizer.content)
+    write_json_file(folder / TARGET_TOKENIZER, run.target_tokenizer.content)
 
 
 def write_vocabularies(run: Run, folder: Path) -> None:
     """The tokens of both sides by their numbers, and the numbers of the special ones."""
     source, target = token_names(run)
-    _write(folder / SOURCE_VOCABULARY, source)
-    _write(folder / TARGET_VOCABULARY, target)
+    write_json_file(folder / SOURCE_VOCABULARY, source)
+    write_json_file(folder / TARGET_VOCABULARY, target)
     ids = {}
     for side, tokenizer in (("source", run.source_tokenizer), ("target", run.target_tokenizer)):
         ids[side] = {name: getattr(tokenizer, name) for name in ("pad", "unk", "start", "eos")}
-    _write(folder / IDS, ids)
+    write_json_file(folder / IDS, ids)
 
 
 def token_names(run: Run) -> tuple[list[str], list[str]]:
@@ -39,5 +39,6 @@ def token_names(run: Run) -> tuple[list[str], list[str]]:
     return sides[0], sides[1]
 
 
-def _write(path: Path, value: Any) -> None:
+def write_json_file(path: Path, value: Any) -> None:
+    """One of the small files of an export."""
     path.write_text(json.dumps(value, ensure_ascii=False) + "\n", encoding="utf-8")

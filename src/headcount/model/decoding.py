@@ -23,7 +23,10 @@ DEAD = -math.inf
 
 
 class Hypothesis(NamedTuple):
-    """A translation: its tokens without start and EOS, and its score (see `Search.score`)."""
+    """A translation: its tokens without start and EOS, and its score (see `Search.score`).
+
+    Tokens that the model's outputs always begin with (`first_tokens`) are among them.
+    """
 
     tokens: list[int]
     score: float
@@ -39,7 +42,7 @@ class Search:
     `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
     what has no end by then is ended there, with `force_end` by an EOS as the last of these tokens
     that costs nothing (Hugging Face's forced end). With `early_stop` a sentence is done as soon as
-    `beam` hypotheses are finished, whatever those that live promise (CTranslate2). The tokens of
+    `beam` hypotheses are finished, even if others could score higher (CTranslate2). The tokens of
     `forbidden` are never chosen; with `renormalise` the others share their probability (as many
     MarianMT models want it).
     """
@@ -106,10 +109,14 @@ def beam_search(
     cache = model.start(memory, mask, search.beam)
     positions = model.config.max_positions
     lengths = (source != model.pad).sum(1).tolist()
-    sentences = [_Sentence(search, eos, search.limit(n, positions)) for n in lengths]
+    first = list(model.config.first_tokens)
+    sentences = [_Sentence(search, eos, search.limit(n, positions), first) for n in lengths]
     banned = {model.target_pad, start, *search.forbidden} - {eos}
     forbidden = torch.tensor(sorted(banned), device=device)
     tokens = torch.full((len(sentences), search.beam), start, device=device)
+    for token in first:  # costs nothing and is not chosen
+        model.step(tokens, cache)
+        tokens = torch.full_like(tokens, token)
     scores = memory.new_full(tokens.shape, DEAD, dtype=_exact(memory.dtype))
     scores[:, 0] = 0.0  # before the first step all hypotheses are the same, so only one lives
     live = sentences
@@ -164,10 +171,10 @@ def best_of_rows(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 class _Sentence:
     """One sentence on its way: the hypotheses that live and those that are finished."""
 
-    def __init__(self, search: Search, eos: int, limit: int) -> None:
-        self.search, self.eos, self.limit = search, eos, limit
+    def __init__(self, search: Search, eos: int, limit: int, first: list[int]) -> None:
+        self.search, self.eos, self.limit = search, eos, max(limit, len(first) + 1)
         self.finished: list[Hypothesis] = []
-        self.texts: list[list[int]] = [[]]
+        self.texts: list[list[int]] = [first]
         self.scores: list[float] = [0.0]
         self.parents: list[int] = [0]
         self.done = False

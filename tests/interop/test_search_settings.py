@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from headcount.errors import UserError
-from headcount.interop.marian_config import generation_settings, marian_settings, search_config
+from headcount.interop.families.marian import Marian
+from headcount.interop.search_settings import generation_settings, search_config
 from headcount.run import Run
 
 
@@ -58,5 +59,5 @@ def test_what_marian_cannot_be(make_run: Any) -> None:
         ({"norm": "post", "shortest_wavelength": 3.0}, "positions of its own"),
     ):
         with pytest.raises(UserError, match=reason):
-            marian_settings(make_run(**changes))
+            Marian().settings(make_run(**changes))
     assert any("Wu et al." in note for note in generation_settings(make_run(norm="post"))[1])

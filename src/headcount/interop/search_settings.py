@@ -1,4 +1,4 @@
-"""Settings of a MarianMT model as those of a run, and back.
+"""How a model of `transformers` is meant to be searched, as settings of a run, and back.
 
 Hugging Face scores a hypothesis by its log-probability over `length ** length_penalty`, where this
 package's own default is the penalty of Wu et al. (2016); an imported run keeps the former.
@@ -14,8 +14,6 @@ from headcount.config import Config, DataConfig, ModelConfig, SearchConfig, read
 from headcount.errors import UserError
 from headcount.run import Run
 
-ACTIVATIONS = {"relu": "relu", "gelu": "gelu", "swish": "swish", "silu": "swish"}
-
 # Of a generation configuration: settings that change translations and that the search here does
 # not have, with the value that means "off".
 _NOT_KEPT = {
@@ -26,37 +24,13 @@ _NOT_KEPT = {
     "num_beam_groups": 1,
     "suppress_tokens": None,
     "begin_suppress_tokens": None,
-    "forced_bos_token_id": None,
 }
 
 
-def model_config(marian: Any, tie: str, output_bias: bool) -> ModelConfig:
-    """The size and shape of a MarianMT model; which matrices are tied is seen in its weights."""
-    if marian.activation_function not in ACTIVATIONS:
-        raise UserError(
-            f"The activation {marian.activation_function!r} is not supported.",
-            f"Supported: {', '.join(sorted(ACTIVATIONS))}.",
-        )
-    settings = {
-        "encoder_layers": marian.encoder_layers,
-        "decoder_layers": marian.decoder_layers,
-        "heads": marian.encoder_attention_heads,
-        "decoder_heads": _unless(marian.decoder_attention_heads, marian.encoder_attention_heads),
-        "width": marian.d_model,
-        "ff_width": marian.encoder_ffn_dim,
-        "decoder_ff_width": _unless(marian.decoder_ffn_dim, marian.encoder_ffn_dim),
-        "activation": ACTIVATIONS[marian.activation_function],
-        "norm": "post",  # MarianMT in transformers has no other
-        "dropout": marian.dropout,
-        "attention_dropout": marian.attention_dropout,
-        "activation_dropout": marian.activation_dropout,
-        "embedding_scale": marian.scale_embedding,
-        "tie": tie,
-        "output_bias": output_bias,
-        "max_positions": marian.max_position_embeddings,
-    }
+def model_config(settings: dict[str, Any], **changes: Any) -> ModelConfig:
+    """Settings that an adapter read from `config.json`, validated."""
     try:
-        return ModelConfig.model_validate(settings)
+        return ModelConfig.model_validate({**settings, **changes})
     except ValidationError as error:
         raise readable_error(error, "config.json", ModelConfig) from error
 
@@ -118,60 +92,6 @@ def run_config(
     return Config(data=data, model=model, search=search)
 
 
-def marian_settings(run: Run) -> dict[str, Any]:
-    """The arguments of the `MarianConfig` of a run."""
-    config = run.config.model
-    own = [
-        name
-        for name in ("position_base", "position_scale", "shortest_wavelength")
-        if getattr(config, name) != ModelConfig.model_fields[name].default
-    ]
-    if own:
-        raise UserError(
-            f"{run.folder} has positions of its own (model.{', model.'.join(own)}).",
-            "Export it to ctranslate2 or onnx.",
-        )
-    if config.norm != "post":
-        raise UserError(
-            f"{run.folder} is a pre-norm model; MarianMT in transformers is always post-norm.",
-            "Export it to ctranslate2 or onnx, or train with model.norm=post.",
-        )
-    if any(config.heads_at(s) * config.head_width_at(s) != config.width for s in ("enc", "dec")):
-        raise UserError(
-            f"{run.folder} has heads of a width of their own, which MarianMT has not.",
-            "Export it to ctranslate2 or onnx.",
-        )
-    source, target = run.source_tokenizer, run.target_tokenizer
-    if source.pad != target.pad or source.eos != target.eos:
-        raise UserError(
-            f"{run.folder} has other special tokens on each side; MarianMT has one set.",
-            "Export it to ctranslate2 or onnx.",
-        )
-    return {
-        "vocab_size": source.size,
-        "decoder_vocab_size": target.size,
-        "max_position_embeddings": config.max_positions,
-        "encoder_layers": config.encoder_layers,
-        "decoder_layers": config.decoder_layers,
-        "encoder_attention_heads": config.heads_at("enc"),
-        "decoder_attention_heads": config.heads_at("dec"),
-        "encoder_ffn_dim": config.ff_width_at("enc_ff"),
-        "decoder_ffn_dim": config.ff_width_at("dec_ff"),
-        "d_model": config.width,
-        "activation_function": config.activation,
-        "dropout": config.dropout,
-        "attention_dropout": config.attention_dropout,
-        "activation_dropout": config.activation_dropout,
-        "scale_embedding": config.embedding_scale,
-        "pad_token_id": target.pad,
-        "eos_token_id": target.eos,
-        "decoder_start_token_id": target.start,
-        "forced_eos_token_id": target.eos if run.config.search.force_end else None,
-        "share_encoder_decoder_embeddings": config.tie in ("inputs", "all"),
-        "tie_word_embeddings": config.tie in ("target", "all"),
-    }
-
-
 def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
     """The arguments of the `GenerationConfig` of a run, and notes on what differs."""
     search, target = run.config.search, run.target_tokenizer
@@ -181,6 +101,9 @@ def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
             "transformers divides scores by length ** penalty, this run by Wu et al.'s formula;"
             " beam search there prefers other lengths"
         )
+    first = run.config.model.first_tokens
+    if len(first) > 1:
+        notes.append("transformers can force one first token only; this run has several")
     banned = sorted({target.pad, target.start, *search.forbidden} - {target.eos})
     longest = run.config.model.max_positions if search.max_ratio else search.max_extra + 1
     return {
@@ -196,13 +119,10 @@ def generation_settings(run: Run) -> tuple[dict[str, Any], list[str]]:
         "eos_token_id": target.eos,
         "decoder_start_token_id": target.start,
         "forced_eos_token_id": target.eos if run.config.search.force_end else None,
+        "forced_bos_token_id": first[0] if len(first) == 1 else None,
     }, notes
 
 
 def _given(generation: Any, name: str, default: Any) -> Any:
     value = getattr(generation, name, None)
     return default if value is None else value
-
-
-def _unless(value: int, same: int) -> int | None:
-    return None if value == same else value

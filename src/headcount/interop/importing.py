@@ -1,4 +1,4 @@
-"""`headcount import`: a MarianMT model of Hugging Face `transformers` becomes a run.
+"""`headcount import`: a model of Hugging Face `transformers` becomes a run.
 
 Weights are read from safetensors where there are any, else from a pickle that may hold nothing
 but tensors (`weights_only`). Nothing that comes with a model is ever run.
@@ -13,6 +13,7 @@ from typing import Any
 
 import safetensors
 import torch
+from torch import Tensor
 
 from headcount.errors import UserError
 from headcount.files import atomic_folder
@@ -24,15 +25,20 @@ from headcount.interop.checking import (
     refuse_existing,
 )
 from headcount.interop.extras import require_extra
-from headcount.interop.marian_config import model_config, run_config, search_config
-from headcount.interop.marian_tokenizers import Find, read_languages, read_tokenizers
-from headcount.interop.marian_weights import BIAS, from_marian, tie_of
+from headcount.interop.families import Family, family_of, supported
+from headcount.interop.families.adapter import (
+    OUTPUT_BIAS,
+    Checkpoint,
+    Languages,
+    Tokenizers,
+    from_theirs,
+    tie_of,
+)
+from headcount.interop.search_settings import model_config, run_config, search_config
 from headcount.model.positions import sinusoids
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
 from headcount.run import Run, load_run
-
-SUPPORTED = "Supported: MarianMT (model type 'marian'), such as Helsinki-NLP/opus-mt-en-fr."
 
 
 @dataclass(frozen=True)
@@ -49,34 +55,38 @@ def import_run(
     out: Path | str,
     *,
     languages: tuple[str, str] | None = None,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    prefix: str = "",
     progress: Progress = silent,
 ) -> Imported:
-    """Make a run of a MarianMT model: a folder of this machine, or a name on the hub.
+    """Make a run of a model of `transformers`: a folder of this machine, or a name on the hub.
 
     The new run is loaded again and compared with the model before `out` exists; its logits must
-    be the same to 1e-4. `languages` are needed only where the model does not say its own.
+    be the same to 1e-4. Languages (`languages` is both at once) are needed where a model knows
+    many, or does not say its own. `prefix` is text in front of every source sentence (T5).
     """
     require_extra("marian")
     out = Path(out)
     refuse_existing(out)
     progress("Reading the model", 0, 3)
-    marian, find = _open(str(name))
-    languages = languages or read_languages(find, str(name))
-    if languages is None:
-        raise UserError(
-            f"{name} does not say its languages.", "Give them, as in --languages en-fr."
-        )
-    theirs = _load_model(str(name), marian)
+    family, checkpoint = _open(str(name))
+    pair = languages or (source_language, target_language)
+    tokenizers = family.adapter.tokenizers(checkpoint, Languages(*pair, prefix))
+    theirs = _load_model(checkpoint, family)
     progress("Reading the model", 1, 3)
-    run, notes = _convert(theirs, find, languages, out)
+    run, notes = _convert(theirs, family, tokenizers, out)
+    sample = make_sample(run)
+    expected = their_logits(theirs, sample, run.model.pad)
     with atomic_folder(out) as folder:
         run.save(folder)
+        del run, theirs  # one copy of the weights at a time
         progress("Reading the model", 2, 3)
         loaded = load_run(folder)
-        difference = _compare(theirs, loaded)
+        difference = _compare(loaded, sample, expected)
     loaded.folder = out
     progress("Reading the model", 3, 3)
-    return Imported(loaded, notes, difference)
+    return Imported(loaded, [*tokenizers.notes, *notes], difference)
 
 
 def parse_languages(text: str) -> tuple[str, str]:
@@ -87,84 +97,60 @@ def parse_languages(text: str) -> tuple[str, str]:
     return source, target
 
 
-def _open(name: str) -> tuple[Any, Find]:
-    """The model's configuration, and a function that finds its other files."""
+def _open(name: str) -> tuple[Family, Checkpoint]:
+    """The model's family, its configuration, and a function that finds its other files."""
+    import transformers
     from huggingface_hub.errors import StrictDataclassError
-    from transformers import MarianConfig, PreTrainedConfig
     from transformers.utils import cached_file
 
     quieten()
     local = Path(name).is_dir()
     try:
-        given, _ = PreTrainedConfig.get_config_dict(name)
+        settings, _ = transformers.PreTrainedConfig.get_config_dict(name)
     except (OSError, ValueError) as error:
         raise _missing(name, local, error) from error
-    if not isinstance(given, dict) or not given:
-        raise UserError(f"{name} holds no model: it has no config.json with settings.", SUPPORTED)
-    if given.get("model_type") != "marian":
-        kind = given.get("model_type") or "unknown"
-        raise UserError(f"{name} is a model of the type '{kind}'.", SUPPORTED)
+    if not isinstance(settings, dict) or not settings:
+        raise UserError(f"{name} holds no model: it has no config.json with settings.", supported())
+    family = family_of(name, str(settings.get("model_type") or "unknown"))
     try:
-        marian = MarianConfig.from_dict(given)
-    except StrictDataclassError as error:
+        config = getattr(transformers, family.adapter.config_class).from_dict(settings)
+    except (StrictDataclassError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
-        raise UserError(f"{name}: config.json is no MarianMT's ({reason}).", SUPPORTED) from error
-    _check(name, marian)
+        raise UserError(
+            f"{name}: config.json is none of {family.help} ({reason}).", supported()
+        ) from error
 
     def find(file: str) -> Path | None:
         try:
-            found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+            path = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
         except OSError as error:
             raise _missing(name, local, error) from error
-        return None if found is None else Path(found)
+        return None if path is None else Path(path)
 
-    return marian, find
+    checkpoint = Checkpoint(name, config, find)
+    family.adapter.refuse(checkpoint)
+    return family, checkpoint
 
 
 def _missing(name: str, local: bool, error: Exception) -> UserError:
     reason = str(error).splitlines()[0].rstrip(".")
     if local:
-        return UserError(f"{name} holds no model ({reason}).", SUPPORTED)
+        return UserError(f"{name} holds no model ({reason}).", supported())
     return UserError(
         f"{name} is no folder here, and the Hugging Face hub does not give it ({reason}).",
         "Check the name and the connection, or give a folder that holds the model.",
     )
 
 
-def _check(name: str, marian: Any) -> None:
-    """Refuse what a MarianMT configuration could say and transformers' own model does not do."""
-    if isinstance(marian.eos_token_id, list):
-        if len(marian.eos_token_id) != 1:
-            raise UserError(f"{name} has several ends of sentence.", "Only one is supported.")
-        marian.eos_token_id = marian.eos_token_id[0]
-    for setting in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
-        if getattr(marian, setting, False):
-            raise UserError(f"{name} has {setting}, which MarianMT models do not have.", SUPPORTED)
-    for setting in ("pad_token_id", "eos_token_id", "decoder_start_token_id"):
-        token = getattr(marian, setting)
-        if token is None:
-            raise UserError(f"{name} does not say its {setting}.", "Mend its config.json.")
-        if not 0 <= token < min(marian.vocab_size, marian.decoder_vocab_size or marian.vocab_size):
-            raise UserError(
-                f"{name} has {setting} {token}, which is not in its vocabulary of"
-                f" {marian.vocab_size}.",
-                "Mend its config.json.",
-            )
-    for setting in ("encoder_attention_heads", "decoder_attention_heads"):
-        if getattr(marian, setting) < 1:
-            raise UserError(
-                f"{name} has {setting} {getattr(marian, setting)}.", "Mend its config.json."
-            )
-
-
-def _load_model(name: str, marian: Any) -> Any:
+def _load_model(checkpoint: Checkpoint, family: Family) -> Any:
     """transformers' own model, in float32, on the CPU."""
-    from transformers import MarianMTModel
+    import transformers
 
+    name = checkpoint.name
     try:
-        model, info = MarianMTModel.from_pretrained(
+        model, info = getattr(transformers, family.adapter.model_class).from_pretrained(
             name,
-            config=marian,
+            config=checkpoint.config,
             dtype=torch.float32,
             weights_only=True,
             output_loading_info=True,
@@ -178,7 +164,7 @@ def _load_model(name: str, marian: Any) -> Any:
         ) from error
     except (OSError, RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise UserError(f"The model {name} cannot be read ({reason}).", SUPPORTED) from error
+        raise UserError(f"The model {name} cannot be read ({reason}).", supported()) from error
     absent = sorted(info["missing_keys"]) or sorted(key for key, *_ in info["mismatched_keys"])
     if absent:
         raise UserError(
@@ -194,53 +180,66 @@ def _load_model(name: str, marian: Any) -> Any:
     return model.eval()
 
 
-def _convert(theirs: Any, find: Find, languages: tuple[str, str], out: Path) -> tuple[Run, list]:
-    """The run of a MarianMT model, in memory."""
-    state = theirs.state_dict()
-    marian = theirs.config
-    config = model_config(marian, tie_of(state), output_bias=bool(state[BIAS].any()))
+def _convert(
+    theirs: Any, family: Family, tokenizers: Tokenizers, out: Path
+) -> tuple[Run, list[str]]:
+    """The run of a model, in memory."""
+    state, adapter = theirs.state_dict(), family.adapter
+    settings = adapter.model_settings(theirs.config)
+    shape = model_config(settings)
+    bias = state.get(adapter.names(OUTPUT_BIAS, shape)[0])
+    forced = getattr(theirs.generation_config, "forced_bos_token_id", None)
+    config = model_config(
+        settings,
+        tie=tie_of(state, adapter, shape),
+        output_bias=bias is not None and bool(bias.any()),
+        first_tokens=tokenizers.first_tokens or (() if forced is None else (forced,)),
+        family=family.name,
+    )
     search, notes = search_config(theirs.generation_config, config.max_positions)
-    source, target = read_tokenizers(find, marian)
+    source, target = tokenizers.source, tokenizers.target
     if max(search.forbidden, default=0) >= target.size:
         raise UserError(
             f"generation_config.json: bad_words_ids has token {search.forbidden[-1]}, but the"
             f" vocabulary only {target.size}.",
             "The files do not belong together; fetch them again.",
         )
+    if config.positions == "sinusoidal" and config.position_offset == 0:
+        _check_positions(state)
     model = Transformer(config, source.size, target.size, source.pad, None, target.pad)
-    _check_positions(state)
-    model.load_state_dict(from_marian(state, config))
-    full = run_config(config, search, languages, (source.size, target.size))
+    own = list(model.state_dict())
+    model.load_state_dict(from_theirs(state, own, adapter, config, theirs.config))
+    full = run_config(config, search, tokenizers.languages, (source.size, target.size))
     return Run(out, full, model.eval(), source, target), notes
 
 
-def _check_positions(state: dict[str, torch.Tensor]) -> None:
+def _check_positions(state: dict[str, Tensor]) -> None:
     """Positions are computed, not read: a model that has learned its own cannot be imported."""
     for side in ("encoder", "decoder"):
         positions = state[f"model.{side}.embed_positions.weight"]
         if not torch.allclose(positions, sinusoids(*positions.shape), atol=1e-5):
             raise UserError(
-                f"The {side}'s positions are not the usual sines and cosines.", SUPPORTED
+                f"The {side}'s positions are not the usual sines and cosines.", supported()
             )
 
 
 @torch.no_grad()
-def _compare(theirs: Any, run: Run) -> float:
+def _compare(run: Run, sample: Sample, expected: Tensor) -> float:
     """The largest difference between the logits of both models."""
-    sample = make_sample(run)
-    expected = marian_logits(theirs, sample, run.model.pad)
-    return largest_difference(run.model(sample.source, sample.target), expected, LIMIT, "model")
+    logits = run.model(sample.source, sample.target)[sample.real]
+    return largest_difference(logits, expected, LIMIT, "model")
 
 
-def marian_logits(theirs: Any, sample: Sample, pad: int) -> torch.Tensor:
-    """Logits `[batch, target, vocabulary]` of transformers' own model."""
-    logits: torch.Tensor = theirs(
+@torch.no_grad()
+def their_logits(theirs: Any, sample: Sample, pad: int) -> Tensor:
+    """Logits `[tokens, vocabulary]` of transformers' own model, of all real target tokens."""
+    logits: Tensor = theirs(
         input_ids=sample.source,
         attention_mask=(sample.source != pad).long(),
         decoder_input_ids=sample.target,
         use_cache=False,
     ).logits
-    return logits
+    return logits[sample.real]
 
 
 def quieten() -> None:

@@ -1,0 +1,89 @@
+"""A run as a folder that its family's class of `transformers` loads.
+
+These families have the same heads in every layer; pruned ones come back as heads of zeros.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from headcount.errors import UserError
+from headcount.interop.checking import LIMIT, largest_difference, make_sample
+from headcount.interop.families import FAMILIES, Family
+from headcount.interop.families.adapter import to_theirs
+from headcount.interop.importing import quieten, their_logits
+from headcount.interop.padding import full_heads
+from headcount.interop.search_settings import generation_settings
+from headcount.run import Run
+
+_MIXED_TEXT = "This is a test, isn't it? Yes: 1,234.5 «ça va» (œuvre) – done…"
+
+_NO_WEIGHTS = ("embed_positions", "final_logits_bias")
+"""Of their models: what is computed, or zero where a run has none."""
+
+
+def family_of_run(run: Run) -> Family:
+    """The family that a run comes from; what headcount has trained can only be MarianMT."""
+    return FAMILIES.find(run.config.model.family or "marian")
+
+
+def write_transformers(run: Run, folder: Path, family: Family) -> tuple[int, list[str]]:
+    """Write the model; how many heads of zeros it needed, and notes on what differs."""
+    import transformers
+
+    quieten()
+    adapter = family.adapter
+    settings, notes = adapter.settings(run)
+    generation, more_notes = generation_settings(run)
+    model = full_heads(run.model)
+    config = getattr(transformers, adapter.config_class)(**settings)
+    theirs = getattr(transformers, adapter.model_class)(config).eval()
+    state = to_theirs(model.state_dict(), adapter, model.config)
+    missing, unexpected = theirs.load_state_dict(state, strict=False)
+    own = {name for name, _ in theirs.named_parameters()}  # tied ones have one name
+    absent = [n for n in missing if n in own and not any(part in n for part in _NO_WEIGHTS)]
+    if set(absent) - {"model.shared.weight", "shared.weight"} or unexpected:
+        raise ValueError(f"names of weights do not match: {[*absent, *unexpected]}")
+    theirs.generation_config = transformers.GenerationConfig(**generation)
+    theirs.save_pretrained(folder)
+    weights = folder / "model.safetensors"
+    weights.chmod((folder / "config.json").stat().st_mode)  # safetensors makes its files private
+    notes += [*more_notes, *adapter.write_tokenizers(run, folder)]
+    return len(model.head_list()) - len(run.model.head_list()), notes
+
+
+@torch.inference_mode()
+def check_transformers(run: Run, folder: Path, lines: Sequence[str], family: Family) -> float:
+    """Load the written model and tokeniser and compare logits, and the ids of lines."""
+    import transformers
+
+    _check_tokenizer(run, folder, [_MIXED_TEXT, *lines])
+    model_class = getattr(transformers, family.adapter.model_class)
+    theirs = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+    sample = make_sample(run, lines)
+    expected = run.model(sample.source, sample.target)[sample.real]
+    logits = their_logits(theirs, sample, run.model.pad)
+    return largest_difference(logits, expected, LIMIT, f"{family.name} model")
+
+
+def _check_tokenizer(run: Run, folder: Path, lines: Sequence[str]) -> None:
+    """Compare the written tokeniser with the run's, if it could be written."""
+    from transformers import AutoTokenizer
+
+    if not (folder / "tokenizer_config.json").exists():
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it advises a package that neither of us uses
+        theirs = AutoTokenizer.from_pretrained(folder)
+    source = run.source_tokenizer
+    for line in lines:
+        ids = source.encode(line)
+        if ids and list(theirs(line).input_ids) != [*ids, source.eos]:
+            raise UserError(
+                f"The written tokeniser cuts this line otherwise: {line!r}. Nothing was written.",
+                "Please report this with the run's tokenizer.src.json.",
+            )
