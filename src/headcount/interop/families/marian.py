@@ -13,7 +13,6 @@ from headcount.interop.marian_tokenizers import read_languages, read_tokenizers,
 from headcount.interop.plain_tokenizers import write_plain_tokenizers
 from headcount.run import Run
 
-
 PLAIN = (
     "position_base",
     "position_scale",

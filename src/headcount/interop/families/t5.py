@@ -112,7 +112,7 @@ class T5(Adapter):
         """The scale of the output goes into the last norm."""
         joined = super().join(own, parts, theirs)
         if own == "decoder_norm.weight" and getattr(theirs, "scale_decoder_outputs", False):
-            return joined * theirs.d_model**-0.5
+            joined = joined * float(theirs.d_model**-0.5)
         return joined
 
     def split(self, own: str, tensor: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
