@@ -32,7 +32,7 @@ def test_an_imported_model_is_converted_once(tmp_path, monkeypatch, run_folder):
         converted.append(out)
         load_run(run_folder).save(out)
 
-    monkeypatch.setattr("headcount.interop.marian_import.import_run", convert)
+    monkeypatch.setattr("headcount.interop.importing.import_run", convert)
     first, second = headcount.load(theirs), headcount.load(str(theirs))
     assert first.folder == second.folder
     assert converted == [first.folder]

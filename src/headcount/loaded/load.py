@@ -53,7 +53,7 @@ def _may_be_imported(folder: Path, name: str) -> bool:
 
 def imported(name: Path | str, progress: Progress = silent) -> Path:
     """The run folder of another toolkit's model in the user's cache, converted where it is not."""
-    from headcount.interop.marian_import import import_run
+    from headcount.interop.importing import import_run
 
     out = cache_folder() / "models" / _cache_name(name)
     with one_at_a_time(out.with_suffix(".lock")):
