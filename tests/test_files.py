@@ -6,23 +6,29 @@ import errno
 import gzip
 import os
 import platform
+import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 from headcount.files import (
     atomic_folder,
     atomic_path,
+    csv_text,
     decoded_lines,
+    owned,
     read_json,
     read_lines,
+    visible,
     write_json,
     write_text,
 )
+from headcount.yaml_reading import read_yaml
 
 
 def test_the_old_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -163,3 +169,125 @@ def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
     assert living.exists()
     assert elsewhere.exists()
     assert (tmp_path / "run" / "whole").read_text() == "y"
+
+
+def test_a_symbolic_link_keeps_pointing_to_what_is_replaced(tmp_path: Path) -> None:
+    (tmp_path / "real").write_text("old")
+    (tmp_path / "link").symlink_to("real")
+    write_text(tmp_path / "link", "new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_what_is_no_regular_file_is_written_through(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "through")
+    assert os.read(reader, 100) == b"through"
+    os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    write_text(Path("/dev/null"), "gone")
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
+
+
+def test_a_folder_is_no_file_to_write(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="is a folder"):
+        write_text(tmp_path, "x")
+    with pytest.raises(UserError, match="File name too long"):
+        write_text(tmp_path / ("x" * 300), "x")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="a part of its path is a file"):
+        write_text(tmp_path / "file" / "below", "x")
+
+
+def test_messages_name_what_was_asked_for(tmp_path: Path) -> None:
+    def fail() -> None:
+        with atomic_folder(tmp_path / "run") as partial:
+            raise UserError(f"No space left while writing {partial / 'model'}.", "Free some.")
+
+    with pytest.raises(UserError) as raised:
+        fail()
+    assert (
+        str(raised.value) == f"No space left while writing {tmp_path / 'run' / 'model'}. Free some."
+    )
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from headcount.files import owned
+with owned(Path(sys.argv[1])):
+    print("mine", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_has_one_owner_until_that_dies(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = [sys.executable, "-c", OWNER, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == b"mine\n"
+        says = rf"run is in use by another headcount \(process {owner.pid} on .*: -c .*run\)"
+        with pytest.raises(UserError, match=says), owned(folder, patience=0.1):
+            pass
+        with owned(tmp_path / "other", patience=0.1):
+            pass
+        owner.kill()  # leaves the file of the lock behind
+        owner.wait()
+    with owned(folder, patience=0.1):
+        assert not folder.exists()  # to own a folder does not make it
+        with pytest.raises(UserError, match="in use"), owned(folder, patience=0.1):
+            pass
+        # What the owner starts may write too.
+        command = [sys.executable, "-c", OWNER.replace("time.sleep(60)", ""), str(folder)]
+        assert subprocess.check_output(command) == b"mine\n"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_file_system_without_locks_is_said_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_locks(self: object, **_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("filelock.FileLock.acquire", no_locks)
+    with pytest.warns(Notice, match="has no locks"), owned(tmp_path / "run"):
+        pass
+
+
+def test_cells_are_no_formulas() -> None:
+    rows = [{"a": "=1+1", "b": -0.5}, {"a": "-1.5", "b": None}, {"a": "@x", "b": "plain"}]
+    assert csv_text(rows, ["a", "b"]) == "a,b\n'=1+1,-0.5\n-1.5,\n'@x,plain\n"
+
+
+def test_control_characters_are_shown() -> None:
+    assert visible("a\tb\nc\x1b[31m\x9b\u202e\ud800") == r"a" "\tb\nc" r"\x1b[31m\x9b\u202e\ud800"
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "1" * 5000, '"\\ud800"', '{"a": 1'])
+def test_json_that_no_program_wrote(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.json").write_text(text)
+    with pytest.raises(UserError, match=r"x\.json is not valid JSON"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: 1\nb: {c: 1, c: 2}\n", "the key 'c' is there twice"),
+        ("[" * 2000, "nested too deeply"),
+        ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
+        ("- 1\n", "holds no settings"),
+    ],
+)
+def test_yaml_that_is_refused(tmp_path: Path, text: str, says: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UserError, match=says):
+        read_yaml(tmp_path / "x.yaml")
+
+
+def test_yaml(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("base: &b {c: 1}\nmore: {<<: *b, d: 2}\n")
+    assert read_yaml(tmp_path / "x.yaml") == {"base": {"c": 1}, "more": {"c": 1, "d": 2}}

@@ -56,7 +56,7 @@ def test_keeping(kept: set[Head], sites: set[str]) -> None:
     "value", [None, 3, [], {}, {"enc": [[0]], "dec": [[0]]}, {s: [["x"]] for s in SITES}]
 )
 def test_layouts_that_are_none(value: Any) -> None:
-    with pytest.raises(UserError, match=r"heads\.json lists no heads"):
+    with pytest.raises(UserError, match=r"heads\.json does not hold what it should"):
         HeadLayout.from_json(value, "heads.json")
 
 

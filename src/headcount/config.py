@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -16,13 +17,21 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from headcount.errors import UserError
-from headcount.files import require_file
+from headcount.yaml_reading import read_yaml
 
 RUN_VERSION = 1
 
-Positive = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(ge=0)]
+LARGEST = 10**12
+"""No count of anything here is larger; what is would overflow somewhere deep inside."""
+
+Positive = Annotated[int, Field(gt=0, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Share = Annotated[float, Field(ge=0, lt=1)]
+
+
+MAX_BEAM = 1000
+MAX_LENGTH_PENALTY = 20.0
+"""Beyond these a search takes all memory, or lengths to the power of the penalty overflow."""
 
 
 class Section(BaseModel):
@@ -32,6 +41,7 @@ class Section(BaseModel):
     """
 
     model_config = ConfigDict(
+        allow_inf_nan=False,
         extra="forbid",
         validate_default=True,
         validate_assignment=True,
@@ -159,8 +169,8 @@ class ModelConfig(Section):
     """Which matrices are one: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
     """A bias for each logit."""
-    max_positions: Positive = 1024
-    """Tokens that a sentence may have, EOS or START counted."""
+    max_positions: Annotated[int, Field(ge=2, le=10**6)] = 1024
+    """Tokens that a sentence may have, EOS or START counted; at least 2: one besides it."""
     first_tokens: tuple[Count, ...] = ()
     """Token ids that every output begins with, such as the code of a language."""
     family: str | None = None
@@ -209,13 +219,13 @@ class SearchConfig(Section):
     The fields are those of `headcount.model.decoding.Search`, which explains them.
     """
 
-    beam: Positive = 4
+    beam: Annotated[int, Field(gt=0, le=MAX_BEAM)] = 4
     """Hypotheses of a sentence; 1 is greedy."""
-    length_penalty: Annotated[float, Field(ge=0)] = 0.6
+    length_penalty: Annotated[float, Field(ge=0, le=MAX_LENGTH_PENALTY)] = 0.6
     """0 prefers short translations, larger values longer ones."""
     normalisation: Literal["wu", "length"] = "wu"
     """Log-probability over `((5 + n) / 6) ** length_penalty`, or `n ** ...`."""
-    max_ratio: Annotated[float, Field(ge=0)] = 2.0
+    max_ratio: Annotated[float, Field(ge=0, le=10**6)] = 2.0
     """An output has at most `max_ratio` x source + `max_extra` tokens."""
     max_extra: Count = 10
     """See `max_ratio`."""
@@ -303,14 +313,7 @@ class Config(Section):
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
     """Read a recipe file and apply `section.key=value` overrides."""
-    require_file(path)
-    try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {reason}.", "Mend the file.") from error
-    if not isinstance(given, dict):
-        raise UserError(f"{path} holds no settings.", "A recipe is a YAML mapping of sections.")
+    given = read_yaml(path)
     if "pairs" in given:
         raise UserError(f"{path} is the recipe of a study.", "Give it to `headcount study`.")
     for override in overrides:
@@ -353,8 +356,8 @@ def _apply_override(given: dict[str, Any], override: str) -> None:
             raise UserError(f"--set {override}: '{section}' is not a section.", "")
     try:
         place[name] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
-        raise UserError(f"--set {override}: not a YAML value.", "Quote or mend it.") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"--set {override}: not a YAML value.", "Quote or fix it.") from error
 
 
 def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
@@ -366,7 +369,8 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
         return UserError(f"{where}: {key} is missing.", "Add it.")
     if first["type"] != "extra_forbidden":
         reason = first["msg"].removeprefix("Value error, ")
-        value = "" if isinstance(first["input"], dict) else f" = {first['input']!r}"
+        # Shortened: aliases of YAML can make a value of a few bytes endless in print.
+        value = "" if isinstance(first["input"], dict) else f" = {reprlib.repr(first['input'])}"
         return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
     known = _known_keys(root, location[:-1])
     near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)

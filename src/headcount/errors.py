@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 
 class UserError(Exception):
     """Bad input. The command line prints its message as one line and exits with code 2."""
@@ -10,6 +12,21 @@ class UserError(Exception):
         self.problem = problem
         self.remedy = remedy
         super().__init__(f"{problem} {remedy}".strip())
+
+
+def stop_signals() -> list[int]:
+    """Signals that ask a process to end: all of these that it does not ignore (as nohup does)."""
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names]
+    return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Work that was told to stop and has saved where it stood; it exits with 128 + signal."""
+
+    def __init__(self, number: int, message: str = "Interrupted.") -> None:
+        self.number = number
+        super().__init__(message)
 
 
 class Notice(UserWarning):

@@ -1,21 +1,36 @@
-"""Writing files so that nothing is ever half-written, and reading text so that errors are clear."""
+"""Writing files so that nothing is ever half-written, and reading text so that errors are clear.
+
+Also: who owns an output folder (`owned`), and which names from a file may become paths (`inside`).
+"""
 
 from __future__ import annotations
 
+import csv
 import errno
 import glob
 import gzip
+import io
 import json
 import os
 import platform
+import re
+import shlex
 import shutil
+import sys
+import warnings
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
+
+OWNED = "HEADCOUNT_OWNED"
+"""Environment variable: folders that this process's parents own, so that it may write there."""
+
+PATIENCE = 2.0
+"""Seconds to wait for the owner of a folder: one that was told to stop may still be saving."""
 
 
 @contextmanager
@@ -23,34 +38,42 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on success it is moved over `path`.
 
     A reader sees either the old file or the whole new one, also after a power cut: the content
-    is flushed to the disk before the rename.
+    is flushed to the disk before the rename. Of a symbolic link the target is replaced. What is
+    no regular file (`/dev/null`, a named pipe) cannot be replaced: it is written to directly.
     """
-    partial = _partial(path)
-    with disk_errors(path):
+    shown = path
+    with disk_errors(shown):
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
+        if path.is_dir():
+            raise UserError(f"{shown} is a folder.", "Give the name of a file.")
+        special = path.exists() and not path.is_file()
         path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path if special else _partial(path)
     try:
-        with disk_errors(path):
+        with disk_errors(shown), _shown_as(shown, partial):
             yield partial
-            _flush(partial)
-            os.replace(partial, path)
+            if not special:
+                _flush(partial)
+                os.replace(partial, path)
     finally:
-        partial.unlink(missing_ok=True)
+        if not special:
+            partial.unlink(missing_ok=True)
 
 
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside `path`; on success it becomes `path`, else it is removed."""
-    path = path.absolute()  # "." has no name to put a partial folder beside
-    partial = _partial(path)
-    with disk_errors(path):
+    shown, path = path, path.absolute()  # "." has no name to put a partial folder beside
+    with disk_errors(shown):
+        partial = _partial(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.mkdir()
     try:
-        with disk_errors(path):
+        with disk_errors(shown), _shown_as(shown, partial):
             yield partial
-            for inside in partial.rglob("*"):
-                if inside.is_file():
-                    _flush(inside)
+            for written in partial.rglob("*"):
+                if written.is_file():
+                    _flush(written)
             if path.is_dir() and not any(path.iterdir()):
                 path.rmdir()
             os.replace(partial, path)
@@ -58,9 +81,114 @@ def atomic_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(partial, ignore_errors=True)
 
 
+@contextmanager
+def _shown_as(path: Path, partial: Path) -> Iterator[None]:
+    """Let messages name what the user asked for, not the temporary name it is written under."""
+    try:
+        yield
+    except UserError as error:
+        if str(partial) not in str(error):
+            raise
+        texts = [t.replace(str(partial), str(path)) for t in (error.problem, error.remedy)]
+        raise UserError(*texts) from error
+
+
+@contextmanager
+def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterator[None]:
+    """Be the only process that writes into a folder; a second one gets a line naming the owner.
+
+    The lock is a file beside the folder, `.NAME.owner`. The system releases it when the owner dies,
+    however it dies, and on network file systems too as far as they have locks (NFS, Lustre). Where
+    there are none a notice says so. Processes that the owner starts may write as well. With
+    `mine` false nothing happens: under torchrun the leader alone owns the folder for all.
+    """
+    from filelock import FileLock, Timeout
+
+    path = Path(os.path.realpath(folder))
+    inherited = os.environ.get(OWNED, "").split(os.pathsep)
+    if not mine or (str(path) in inherited and str(path) not in _OWNED_HERE):
+        yield
+        return
+    with disk_errors(folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.with_name(f".{path.name}.owner")
+    if path.is_dir() and not os.access(path.parent, os.W_OK):
+        file = path / ".owner"
+    lock = FileLock(str(file), fallback_to_soft=False)
+    try:
+        with disk_errors(folder):
+            lock.acquire(timeout=patience)
+        me = {"host": platform.node(), "pid": os.getpid(), "command": shlex.join(sys.argv)}
+        with suppress(OSError):  # a full disk: then nobody is told who the owner is
+            file.write_text(json.dumps(me), encoding="utf-8")
+    except Timeout as error:
+        raise UserError(
+            f"{folder} is in use by another headcount ({_owner(file)}).",
+            "Wait until it has ended, or choose another folder.",
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        if not isinstance(error, NotImplementedError) and error.errno not in _NO_LOCKS:
+            raise
+        warnings.warn(
+            Notice(
+                f"The file system of {folder} has no locks: make sure that no other process"
+                " writes there."
+            ),
+            stacklevel=3,
+        )
+        yield
+        return
+    _OWNED_HERE.add(str(path))
+    os.environ[OWNED] = os.pathsep.join([*filter(None, inherited), str(path)])
+    try:
+        yield
+    finally:
+        _OWNED_HERE.discard(str(path))
+        rest = [name for name in os.environ[OWNED].split(os.pathsep) if name != str(path)]
+        os.environ[OWNED] = os.pathsep.join(rest)
+        file.unlink(missing_ok=True)  # while the lock is held: who waits for it looks again
+        lock.release()
+
+
+_OWNED_HERE: set[str] = set()
+_NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL}
+
+
+def _owner(file: Path) -> str:
+    """Who holds a lock, as far as its file says."""
+    try:
+        owner = json.loads(file.read_text(encoding="utf-8"))
+        return f"process {owner['pid']} on {owner['host']}: {owner['command']}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "it has not said which process it is"
+
+
+def inside(folder: Path, name: object, ending: str = "") -> Path:
+    """The path of `name` below `folder`, for a name that was read from a file.
+
+    Such a name may have folders in it (`runs/en-fr`), but never leads out of the folder.
+    """
+    text = str(name)
+    parts = PurePosixPath(text).parts
+    if (
+        not parts
+        or ".." in parts
+        or text.startswith("/")
+        or any(character in text for character in "\\\0:")
+        or any(part.startswith("~") for part in parts)
+    ):
+        raise UserError(
+            f"'{visible(text)}' does not name anything inside {folder}.",
+            "Names may not lead out of their folder; fix the file that has this one.",
+        )
+    return folder / f"{text}{ending}"
+
+
 def _partial(path: Path) -> Path:
     """Where `path` is written until it is whole; what killed processes left there is removed."""
     here = platform.node().replace(".", "-")  # other machines may share this file system
+    if not path.parent.is_dir():
+        return path.with_name(f".{path.name}.{here}.{os.getpid()}.partial")
     for left in path.parent.glob(f".{glob.escape(path.name)}.{glob.escape(here)}.*.partial"):
         owner = left.name.split(".")[-2]
         if owner == str(os.getpid()) or (owner.isdigit() and not _alive(int(owner))):
@@ -90,15 +218,20 @@ def one_at_a_time(path: Path) -> Iterator[None]:
 
     Where the system or the file system has no locks, nobody waits.
     """
+    from filelock import FileLock
+
     with disk_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = path.open("a")
-    with handle:
-        with suppress(ImportError, OSError):  # Windows, and some network file systems
-            import fcntl
-
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield  # closing the file lets the next one in
+    lock = FileLock(str(path), fallback_to_soft=False)
+    try:
+        lock.acquire()
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 @contextmanager
@@ -118,6 +251,11 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise UserError(
                 f"{path} cannot be made: a part of its path is a file.", "Choose another --out."
             ) from error
+        if error.errno in (errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EFBIG):
+            raise UserError(
+                f"{visible(str(path)[:200])} cannot be written ({os.strerror(error.errno)}).",
+                "Choose another path.",
+            ) from error
         raise
 
 
@@ -132,13 +270,64 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
 
 
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """Write a CSV file atomically."""
+    write_text(path, csv_text(rows, columns))
+
+
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """A table as CSV. Text that a spreadsheet would run as a formula gets a quote before it."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow([_harmless(name) for name in columns])
+    writer.writerows([[_harmless(row.get(name)) for name in columns] for row in rows])
+    return buffer.getvalue()
+
+
+def _harmless(cell: Any) -> Any:
+    if cell is None:
+        return ""
+    if not isinstance(cell, str) or cell[:1] not in ("=", "+", "-", "@", "\t", "\r"):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
+
+
+def visible(text: str) -> str:
+    """Text whose control characters cannot steer a terminal: they are shown as `\\x1b`."""
+    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+# All of Unicode's control characters but tab and line feed, what turns the direction of text, and
+# halves of surrogate pairs, which cannot be printed at all.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file, naming the file where it is damaged."""
     require_file(path)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not valid JSON ({error}).", "Restore or remake it.") from error
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if re.search(r"\\u[dD][89a-fA-F]", text):  # halves of characters cannot be written again
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except (ValueError, RecursionError) as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else error
+        raise UserError(f"{path} is not valid JSON ({reason}).", "Restore or remake it.") from error
+    return value
+
+
+@contextmanager
+def parsing(path: Path, remedy: str = "Restore or remake it.") -> Iterator[None]:
+    """Around code that takes apart what a file holds: what it trips over becomes one line."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        reason = visible(f"{type(error).__name__}: {error}")[:200]
+        raise UserError(f"{path} does not hold what it should ({reason}).", remedy) from error
 
 
 def require_file(path: Path) -> Path:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import UserError
-from headcount.files import read_json, write_json, write_text
+from headcount.files import parsing, read_json, write_csv, write_json
 from headcount.registry import name_list
 
 if TYPE_CHECKING:
@@ -70,14 +69,14 @@ class Column(dict[Head, Any]):
 
 
 class HeadTable:
-    """One row a head, one column a measure. Analyses add columns; rows never change order."""
+    """One row per head, one column per measure. Analyses add columns; rows never change order."""
 
     def __init__(self, heads: Iterable[Head]) -> None:
         self.heads = sorted(set(heads), key=lambda h: (SITES.index(h.site), h.layer, h.index))
         self.columns: dict[str, dict[Head, Any]] = {}
 
     def add(self, name: str, values: Mapping[Head, Any]) -> None:
-        """Add or replace one column; heads that a measure says nothing of stay empty."""
+        """Add or replace one column; heads that a measure says nothing about stay empty."""
         stray = set(values) - set(self.heads)
         if stray:
             raise ValueError(
@@ -137,12 +136,7 @@ class HeadTable:
         """Write `heads.csv` and `heads.json` into an analysis folder."""
         rows = self.rows()
         write_json(folder / "heads.json", rows)
-        buffer = io.StringIO()
-        writer = csv.DictWriter(buffer, fieldnames=["head", *HEAD_FIELDS, *self.columns])
-        writer.writeheader()
-        for row in rows:
-            writer.writerow({key: "" if value is None else value for key, value in row.items()})
-        write_text(folder / "heads.csv", buffer.getvalue())
+        write_csv(folder / "heads.csv", rows, ["head", *HEAD_FIELDS, *self.columns])
 
     @classmethod
     def load(cls, folder: Path, heads: Iterable[Head]) -> HeadTable:
@@ -151,11 +145,15 @@ class HeadTable:
         if not (folder / "heads.json").exists():
             return table
         known = set(table.heads)
-        rows = {Head.parse(row["head"]): row for row in read_json(folder / "heads.json")}
-        names = [n for row in rows.values() for n in row if n not in ("head", *HEAD_FIELDS)]
-        for name in dict.fromkeys(names):
-            values = {h: row[name] for h, row in rows.items() if row.get(name) is not None}
-            table.add(name, {h: v for h, v in values.items() if h in known})
+        path = folder / "heads.json"
+        with parsing(path, "Restore it, or remove it and measure again."):
+            rows = {Head.parse(row["head"]): row for row in read_json(path)}
+            names = [n for row in rows.values() for n in row if n not in ("head", *HEAD_FIELDS)]
+            for name in dict.fromkeys(names):
+                values = {h: row[name] for h, row in rows.items() if row.get(name) is not None}
+                if any(isinstance(v, float) and not math.isfinite(v) for v in values.values()):
+                    raise ValueError(f"column '{name}' has infinite numbers, or none")
+                table.add(name, {h: v for h, v in values.items() if h in known})
         return table
 
     def _repr_html_(self) -> str:
@@ -227,8 +225,11 @@ class HeadLayout:
     @classmethod
     def from_json(cls, value: Any, where: str) -> HeadLayout:
         """Read the form of `heads.json`."""
-        try:
-            layers = {s: tuple(tuple(int(i) for i in ind) for ind in value[s]) for s in SITES}
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{where} lists no heads ({error!r}).", "Restore the file.") from error
+        with parsing(Path(where), "Restore the file."):
+            layers = {site: tuple(map(tuple, value[site])) for site in SITES}
+            for site, layer, indices in ((s, n, i) for s in SITES for n, i in enumerate(layers[s])):
+                if not all(type(index) is int and index >= 0 for index in indices):
+                    raise ValueError(f"{site}.{layer}: heads are whole numbers from 0 on")
+                if list(indices) != sorted(set(indices)):
+                    raise ValueError(f"{site}.{layer} lists a head twice, or not in order")
         return cls(layers)

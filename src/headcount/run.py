@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import safetensors
 import torch
-import yaml
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
-from headcount.files import atomic_path, read_json, require_file, write_json, write_text
+from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
 from headcount.heads import HeadLayout, HeadTable
 from headcount.model.transformer import Transformer, full_layout
+from headcount.yaml_reading import read_yaml
 
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
@@ -94,10 +94,11 @@ def _load_frequencies(path: Path, size: int) -> np.ndarray | None:
     """How often each source token occurs in the training data, `[vocabulary]`, where known."""
     if not path.exists():
         return None
-    try:
-        frequencies = np.asarray(read_json(path)["source"], dtype=np.int64)
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{path} holds no frequencies.", "Restore it from a copy.") from error
+    with parsing(path, "Restore it from a copy."):
+        frequencies = np.asarray(read_json(path)["source"])
+        if frequencies.dtype.kind != "i" or frequencies.ndim != 1 or (frequencies < 0).any():
+            raise ValueError("frequencies are whole numbers from 0 on")
+        frequencies = frequencies.astype(np.int64)
     if frequencies.shape != (size,):
         raise UserError(
             f"{path} counts {frequencies.size} tokens, the vocabulary has {size}.",
@@ -113,13 +114,7 @@ def load_config(folder: Path) -> Config:
             f"{folder} is not a run folder: it has no {CONFIG}.",
             "Give a folder that `headcount train`, `prune` or `import` made.",
         )
-    try:
-        given = yaml.safe_load((folder / CONFIG).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"{folder / CONFIG} is damaged.", "Restore it from a copy.") from error
-    if not isinstance(given, dict):
-        raise UserError(f"{folder / CONFIG} holds no settings.", "Restore it from a copy.")
-    return parse_config(given, where=str(folder / CONFIG))
+    return parse_config(read_yaml(folder / CONFIG, required=True), where=str(folder / CONFIG))
 
 
 def load_heads(folder: Path, config: ModelConfig) -> HeadLayout:
@@ -162,23 +157,45 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def load_weights(model: Transformer, path: Path) -> None:
-    """Read safetensors into a model whose shapes must match exactly."""
-    require_file(path)
-    try:
-        tensors = load_file(path)
-    except (safetensors.SafetensorError, OSError, ValueError) as error:
-        raise UserError(
-            f"{path} is damaged or cut short ({error}).", "Restore it, or train again."
-        ) from error
+    """Read safetensors into a model; every tensor must be one of its own, and sound."""
+    tensors = load_tensors(path)
     own = dict(model.named_parameters())
-    wrong = sorted(set(own) ^ set(tensors)) or [
-        name for name, tensor in tensors.items() if tensor.shape != own[name].shape
-    ]
-    if wrong:
-        raise UserError(
-            f"{path} does not fit its configuration (first difference: {wrong[0]}).",
-            "The files of this run folder do not belong together; restore them.",
-        )
+    for name in sorted(set(own) | set(tensors)):
+        if name not in tensors or name not in own:
+            what = "is missing" if name in own else "belongs to no part of the model"
+            raise _does_not_fit(path, f"{name} {what}")
+        check_tensor(path, name, tensors[name], own[name].shape)
     with torch.no_grad():
         for name, tensor in tensors.items():
             own[name].copy_(tensor)
+
+
+def load_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file, as they are."""
+    require_file(path)
+    try:
+        return load_file(path)
+    except (safetensors.SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{path} is damaged or cut short ({error}).", "Restore it, or train again."
+        ) from error
+
+
+def check_tensor(path: Path, name: str, tensor: Tensor, shape: torch.Size) -> None:
+    """A weight is a floating point tensor of the expected shape, all of its numbers finite."""
+    if tensor.shape != shape:
+        raise _does_not_fit(path, f"{name} is {list(tensor.shape)}, not {list(shape)}")
+    if not tensor.dtype.is_floating_point:
+        raise _does_not_fit(path, f"{name} is of type {tensor.dtype}, not floating point")
+    if not bool(torch.isfinite(tensor.float()).all()):
+        raise UserError(
+            f"{path}: {name} has numbers that are infinite or not numbers.",
+            "Restore the file, or train again.",
+        )
+
+
+def _does_not_fit(path: Path, difference: str) -> UserError:
+    return UserError(
+        f"{path} does not fit its configuration: {difference}.",
+        "The files of this run folder do not belong together; restore them.",
+    )

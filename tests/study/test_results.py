@@ -142,7 +142,7 @@ def test_bad_input(tmp_path):
     with pytest.raises(UserError, match="does not list"):
         load_results(change(study, kind="full", domain="sport"))
     (study / "study.json").write_text('{"title": "x"}')
-    with pytest.raises(UserError, match="is not a study"):
+    with pytest.raises(UserError, match=r"study\.json does not hold what it should"):
         load_results(study)
     (study / "study.json").write_text("{")
     with pytest.raises(UserError, match="not valid JSON"):
@@ -155,3 +155,17 @@ def test_damaged_roles(tmp_path):
     path.write_text(json.dumps({"heads": [{"head": "enc.0.0"}]}))
     with pytest.raises(UserError, match="headcount roles"):
         load_results(study)
+
+
+def test_names_in_a_study_stay_inside_it(tmp_path):
+    study = plant(tmp_path / "study", [PlantedModel("full")])
+    for field in ("id", "run"):
+        with pytest.raises(UserError, match="does not name anything inside"):
+            load_results(change(study, **{field: "../../precious"}))
+        study = plant(tmp_path / field, [PlantedModel("full")])
+
+
+def test_a_model_that_comes_from_itself(tmp_path):
+    study = plant(tmp_path / "study", [PlantedModel("full")])
+    with pytest.raises(UserError, match="comes from itself"):
+        load_results(change(study, kind="pruned", baseline="full"))

@@ -1,4 +1,4 @@
-"""The command line: one thin command a verb, one file a verb, no logic.
+"""The command line: one thin command per verb, one file per verb, no logic.
 
 Heavy libraries are imported inside the commands, so that `--help` answers at once.
 """
@@ -6,16 +6,27 @@ Heavy libraries are imported inside the commands, so that `--help` answers at on
 from __future__ import annotations
 
 import errno
+import functools
 import os
+import signal
 import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from types import FrameType
+from typing import Any, NoReturn, TextIO
 
 import typer
 
 from headcount import __version__
 from headcount.allocator import keep_freed_memory
+from headcount.cli.arguments import check_arguments, check_values
 from headcount.cli.registry_help import Verb
-from headcount.errors import UserError
+from headcount.errors import Interrupted, Notice, UserError, stop_signals
+from headcount.files import visible
 
 app = typer.Typer(
     name="headcount",
@@ -25,6 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+UsageError = typer.BadParameter.__mro__[1]
+"""Typer's own class for a wrong command line; its place differs between versions of typer."""
 
 # Verb -> the module of this package that holds the function of the same name. (`import` is no
 # name for either: it is `import_run` there.)
@@ -44,9 +58,26 @@ VERBS = (
     "export",
     "report",
 )
+
+
+def _carrying(verb: Callable[..., None]) -> Callable[..., None]:
+    """The verb, whose signals and system errors come back to `main` as they are."""
+
+    @functools.wraps(verb)
+    def run(*arguments: Any, **options: Any) -> None:
+        check_values(options)
+        try:
+            verb(*arguments, **options)
+        except (KeyboardInterrupt, OSError) as error:
+            raise _Carried(error) from error
+
+    return run
+
+
 for verb in VERBS:
     module = import_module(f"headcount.cli.{verb}")
-    app.command(name=verb.removesuffix("_run").replace("_", "-"), cls=Verb)(getattr(module, verb))
+    name = verb.removesuffix("_run").replace("_", "-")
+    app.command(name=name, cls=Verb)(_carrying(getattr(module, verb)))
 
 
 def _show_version(value: bool) -> None:
@@ -65,23 +96,107 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: bad input becomes one line and exit code 2, never a traceback."""
+    """Entry point. Exit codes:
+
+    0        done
+    2        bad input, or the machine would not do it (a full disk): one line says what to do
+    70       a bug of headcount: one line names a file that has the traceback
+    128 + n  stopped by signal n; what can be saved has been saved
+    """
     keep_freed_memory()
+    warnings.showwarning = _show_warning
+    handlers: dict[int, Any] = {}
     try:
-        app()
-    except UserError as error:
+        with suppress(ValueError):  # not the main thread
+            for number in stop_signals():
+                handlers[number] = signal.signal(number, _interrupt)
+        check_arguments(sys.argv[1:])
+        if code := app(standalone_mode=False):
+            sys.exit(code)
+    except _Carried as carried:
+        _end(carried.error)
+    except Exception as error:
+        _end(error)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _end(error: BaseException) -> NoReturn:
+    """Say in one line why the work has ended, and exit with the code that belongs to it."""
+    if isinstance(error, typer.Abort):
+        sys.exit(128 + signal.SIGINT)
+    if isinstance(error, UsageError):
+        error.show()  # type: ignore[attr-defined]
+        sys.exit(2)
+    if isinstance(error, UserError):
         _stop(str(error), 2)
-    except KeyboardInterrupt:
-        _stop("Interrupted.", 130)
-    except BrokenPipeError:
+    if isinstance(error, KeyboardInterrupt):
+        number = getattr(error, "number", signal.SIGINT)
+        _stop(str(error) or "Interrupted.", 128 + number)
+    if isinstance(error, BrokenPipeError):
         # The reader of a pipe went away (`headcount ... | head`): nothing is wrong.
         _forget_output()
         sys.exit(0)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
+    if isinstance(error, OSError):
         _forget_output()
-        _stop(f"No space left on the disk ({error}). Free some and run the same command again.", 2)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            remedy = "Free some and run the same command again."
+            _stop(f"No space left on the disk ({error}). {remedy}", 2)
+        _stop(f"The system says: {error}.", 2)
+    if _is_memory(error):
+        _stop("There is not enough memory. Give smaller batches, beams or models.", 2)
+    _stop(_report_bug(error), 70)
+
+
+class _Carried(BaseException):
+    """Takes an error past typer, which would make its own of signals and broken pipes."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)
+
+
+def _is_memory(error: BaseException) -> bool:
+    """Whether memory has run out: torch says so in several ways."""
+    text = str(error)
+    signs = (
+        "not enough memory",
+        "can't allocate memory",
+        "out of memory",
+        "Storage size calculation",
+    )
+    return isinstance(error, MemoryError) or any(sign in text for sign in signs)
+
+
+def _report_bug(error: BaseException) -> str:
+    """Keep the traceback in a file; the line that names it."""
+    text = "".join(traceback.format_exception(error))
+    about = f"headcount {__version__}, Python {sys.version}\n{sys.argv}\n\n{text}"
+    try:
+        handle, path = tempfile.mkstemp(prefix="headcount-", suffix=".log", text=True)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as log:
+            log.write(about)
+    except OSError:
+        path = "nowhere: no file could be written"
+    short = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return f"This is a bug of headcount ({short}). Please report it with its traceback: {path}"
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Notices are for people; what libraries warn of stays where it was."""
+    text = str(message) if issubclass(category, Notice) else f"{category.__name__}: {message}"
+    print(f"headcount: {visible(text)}", file=sys.stderr)
 
 
 def _forget_output() -> None:
@@ -89,6 +204,7 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _stop(message: str, code: int) -> None:
-    print(f"headcount: {message}", file=sys.stderr)
+def _stop(message: str, code: int) -> NoReturn:
+    line = visible(message).replace("\n", " ")
+    print(f"headcount: {line}", file=sys.stderr)
     sys.exit(code)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -19,6 +21,9 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.segment import Segment
+
+from headcount.files import visible
 
 FILE_WIDTH = 200
 """Columns where nobody looks: a table in a file or a pipe must not lose letters to a screen."""
@@ -28,10 +33,21 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else FILE_WIDTH
 
 
+class SafeConsole(Console):
+    """A console on which text from files cannot steer the terminal."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterator[Segment]:
+        """As rich does it, with control characters made visible."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=visible(segment.text))
+
+
 # Progress and remarks go to standard error, results to standard output. Text is shown as it is:
 # square brackets in a path or a sentence are no markup.
-remarks = Console(stderr=True, highlight=False, markup=False)
-results = Console(highlight=False, markup=False, width=_width())
+remarks = SafeConsole(stderr=True, highlight=False, markup=False)
+results = SafeConsole(highlight=False, markup=False, width=_width())
 
 JSON = typer.Option(False, "--json", help="Print the result as JSON.")
 QUIET = typer.Option(False, "--quiet", "-q", help="No progress, only the result.")
@@ -44,7 +60,15 @@ def speaks() -> bool:
 
 def print_json(value: Any) -> None:
     """A result for programs."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=1))
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    # JSON itself escapes control characters but for these, which steer some terminals.
+    typer.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
+
+
+def same_command(*options: str) -> str:
+    """The command as it was called, with these options besides."""
+    given = sys.argv[1:]
+    return shlex.join(["headcount", *given, *(o for o in options if o not in given)])
 
 
 @contextmanager

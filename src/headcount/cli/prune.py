@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results, speaks
-from headcount.errors import UserError
+from headcount.cli.console import (
+    JSON,
+    QUIET,
+    StageReporter,
+    print_json,
+    remarks,
+    results,
+    same_command,
+    speaks,
+)
+from headcount.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
     from headcount.run import Run
@@ -118,9 +127,9 @@ def prune(
                 progress=StageReporter(silent),
                 observe=observe,
             )
-    except KeyboardInterrupt as stopped:
-        remarks.print(str(stopped) or "Stopped.")
-        raise
+    except Interrupted as stopped:
+        again = f"{stopped} Go on with: {same_command('--resume')}"
+        raise Interrupted(stopped.number, again) from stopped
     if not speaks():
         return
     record = read_record(out)

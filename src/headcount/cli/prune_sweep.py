@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
+from headcount.cli.console import JSON, QUIET, StageReporter, print_json, results, same_command
 from headcount.cli.prune import (
     BATCH_TOKENS,
     EVEN,
@@ -22,6 +22,7 @@ from headcount.cli.prune import (
     UPDATES,
     training_updates,
 )
+from headcount.errors import Interrupted
 
 
 def prune_sweep(
@@ -74,9 +75,9 @@ def prune_sweep(
     )
     try:
         rows = sweep(run, train, out, items, jobs=jobs, progress=StageReporter(quiet))
-    except KeyboardInterrupt:
-        remarks.print("Stopped; the same command goes on.")
-        raise
+    except Interrupted as stopped:
+        again = f"Stopped. Go on with: {same_command()}"
+        raise Interrupted(stopped.number, again) from stopped
     if not rows:  # under torchrun one process has the table
         return
     if json:

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from headcount.cli.console import JSON, QUIET, print_json, remarks, results
+from headcount.cli.console import JSON, QUIET, print_json, remarks, results, same_command
+from headcount.errors import Interrupted
+
+if TYPE_CHECKING:
+    from headcount.study.runner import Runner
 
 
 def study(
@@ -22,9 +27,10 @@ def study(
     quiet: bool = QUIET,
 ) -> None:
     """The whole paper from one recipe: train, rank, name, prune, score, draw, check its claims."""
-    from rich.live import Live
+    from contextlib import nullcontext
 
-    from headcount.study.display import clock, live_view, plan_table
+    from headcount.files import owned
+    from headcount.study.display import clock, plan_table
     from headcount.study.plan import make_plan
     from headcount.study.publish import write_manifest
     from headcount.study.recipe import load_study
@@ -32,25 +38,37 @@ def study(
     from headcount.study.stages import Book
 
     config = load_study(recipe)
-    book = Book.open(out, make_plan(config, out))
-    chosen = choose(book, only, until)
-    runner = Runner(book, chosen, jobs)
-    if dry_run:
-        if json:
-            plan = [{"stage": n, "done": book.done(n), "seconds": book.estimate(n)} for n in chosen]
-            print_json({"stages": plan, "seconds_left": runner.seconds_left()})
-        else:
-            results.print(plan_table(book, chosen))
-            results.print(f"About {clock(runner.seconds_left())} to go.")
-        return
-    write_manifest(config, out)
-    if quiet or not remarks.is_terminal:
-        runner.run()
-    else:
-        with Live(console=remarks, refresh_per_second=2) as live:
-            runner.run(lambda: live.update(live_view(runner)))
-    if json:
+    with nullcontext() if dry_run else owned(out):
+        book = Book.open(out, make_plan(config, out))
+        chosen = choose(book, only, until)
+        runner = Runner(book, chosen, jobs)
+        if not dry_run:
+            write_manifest(config, out)
+            _run(runner, quiet)
+    if dry_run and json:
+        plan = [{"stage": n, "done": book.done(n), "seconds": book.estimate(n)} for n in chosen]
+        print_json({"stages": plan, "seconds_left": runner.seconds_left()})
+    elif dry_run:
+        results.print(plan_table(book, chosen))
+        results.print(f"About {clock(runner.seconds_left())} to go.")
+    elif json:
         print_json({"study": str(out), "stages": chosen})
     elif not quiet:
         page = f" Report: {out / 'report.html'}" if "report" in chosen else ""
         results.print(f"{len(chosen)} stages done.{page}", soft_wrap=True)
+
+
+def _run(runner: Runner, quiet: bool) -> None:
+    """Run the stages; what runs is shown on a terminal."""
+    from rich.live import Live
+
+    from headcount.study.display import live_view
+
+    try:
+        if quiet or not remarks.is_terminal:
+            runner.run()
+        else:
+            with Live(console=remarks, refresh_per_second=2) as live:
+                runner.run(lambda: live.update(live_view(runner)))
+    except Interrupted as stopped:
+        raise Interrupted(stopped.number, f"Stopped. Go on with: {same_command()}") from stopped

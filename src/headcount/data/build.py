@@ -41,7 +41,7 @@ from headcount.data.splitting import (
     sample_train,
 )
 from headcount.errors import UserError
-from headcount.files import atomic_folder, one_at_a_time, write_json
+from headcount.files import atomic_folder, inside, one_at_a_time, owned, write_json
 from headcount.progress import Progress, silent
 
 FORMAT = 1
@@ -82,7 +82,7 @@ def fetch_corpus(
     identity = _identity(source, pairs, seed, limits)
     if out.exists() and (out.is_file() or any(out.iterdir())):
         return existing_corpus(out, identity)
-    with atomic_folder(out) as folder:
+    with owned(out), atomic_folder(out) as folder:
         _build(source, folder, identity, pairs, seed, limits, progress)
     return load_corpus(out, check=False)
 
@@ -122,7 +122,8 @@ def existing_corpus(out: Path, identity: dict[str, Any]) -> Corpus:
         same = all(corpus.description.get(key) == value for key, value in identity.items())
         files = corpus.description.get("files", {})
         if same and all(
-            (out / name).is_file() and sha256_of(out / name) == sha for name, sha in files.items()
+            inside(out, name).is_file() and sha256_of(inside(out, name)) == sha
+            for name, sha in files.items()
         ):
             return corpus
         problem = f"{out} already holds another or a changed corpus."

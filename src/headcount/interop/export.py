@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headcount.errors import UserError
-from headcount.files import atomic_folder
+from headcount.files import atomic_folder, owned
 from headcount.interop.extras import require_extra
 from headcount.progress import Progress, silent
 from headcount.registry import Registry
@@ -65,7 +65,7 @@ def export(
     refuse_existing(out)
     run = open_run(run)
     result = Exported(str(out), to, precision)
-    with atomic_folder(out) as folder:
+    with owned(out), atomic_folder(out) as folder:
         progress("Exporting", 0, 2)
         check = entry.write(run, folder, result)
         progress("Exporting", 1, 2)

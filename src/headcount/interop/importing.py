@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from headcount.errors import UserError
-from headcount.files import atomic_folder
+from headcount.files import atomic_folder, owned
 from headcount.interop.checking import (
     LIMIT,
     Sample,
@@ -78,7 +78,7 @@ def import_run(
     run, notes = _convert(theirs, family, tokenizers, out)
     sample = make_sample(run)
     expected = their_logits(theirs, sample, run.model.pad)
-    with atomic_folder(out) as folder:
+    with owned(out), atomic_folder(out) as folder:
         run.save(folder)
         del run, theirs  # one copy of the weights at a time
         progress("Reading the model", 2, 3)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from headcount.config import SearchConfig
+from headcount.config import MAX_BEAM, MAX_LENGTH_PENALTY, SearchConfig
 from headcount.errors import UserError
 from headcount.model.transformer import Transformer
 
@@ -66,16 +66,21 @@ class Search:
         return cls(**(config.model_dump() | given))
 
     def __post_init__(self) -> None:
-        if self.beam < 1:
-            raise UserError(f"A beam of {self.beam} is too small.", "The smallest is 1 (greedy).")
+        if not 1 <= self.beam <= MAX_BEAM:
+            raise UserError(
+                f"A beam of {self.beam} is too {'small' if self.beam < 1 else 'wide'}.",
+                f"Choose 1 (greedy) to {MAX_BEAM}.",
+            )
         if not 1 <= self.nbest <= self.beam:
             raise UserError(
                 f"{self.nbest} best translations do not come out of a beam of {self.beam}.",
                 "Ask for at least one and at most as many as the beam is wide.",
             )
-        if self.length_penalty < 0:
+        if not 0 <= self.length_penalty <= MAX_LENGTH_PENALTY:
+            what = "negative" if self.length_penalty < 0 else "too large"
             raise UserError(
-                f"A length penalty of {self.length_penalty} is negative.", "Choose 0 or more."
+                f"A length penalty of {self.length_penalty} is {what}.",
+                f"Choose 0 to {MAX_LENGTH_PENALTY:g}.",
             )
 
     def score(self, log_probability: float, length: int) -> float:

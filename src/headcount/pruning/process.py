@@ -108,12 +108,7 @@ class Pruning:
         return self._train()
 
     def _train(self) -> TrainingState:
-        progress = self.trainer.run()
-        if progress.stopped == "interrupted":
-            raise KeyboardInterrupt(
-                f"Stopped at update {progress.update}; the same command with --resume goes on."
-            )
-        return progress
+        return self.trainer.run()
 
     def _warn_of_doubts(self) -> None:
         """Say before the first update where none of them can close a head."""

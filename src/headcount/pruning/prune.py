@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.files import owned
 from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
@@ -36,7 +37,7 @@ def prune(
     it is. Under torchrun all workers share every update, unless `workers` says otherwise.
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
-    with connect(workers) as workers:
+    with connect(workers) as workers, owned(out, workers.leader):
         source = load_run(baseline, workers.device)
         settings = (settings or make_settings(**fields)).resolved(source.config)
         check_heads(settings, source.model.heads, str(baseline))

@@ -7,8 +7,6 @@ in several processes, or on the ranks that torchrun gives.
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -26,7 +24,7 @@ from headcount.bench.timing import interleaved
 from headcount.data.corpus_folder import load_corpus
 from headcount.data.sampling import spread
 from headcount.errors import UserError
-from headcount.files import read_json, write_json, write_text
+from headcount.files import owned, read_json, write_csv, write_json
 from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
@@ -125,16 +123,17 @@ def prune_sweep(
         _check_item(source, train, out / item.name, item.settings)
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     mine = list(items)[rank::world]
-    if jobs <= 1:
-        for item in mine:
-            make_item(baseline, train, out, item, progress)
-    else:
-        _make_in_processes(baseline, train, out, mine, jobs, progress)
-    if rank:
-        return []
-    while not all(_is_scored(out / item.name) for item in items):
-        time.sleep(1)
-    return _table(source, train, out, items)
+    with owned(out, rank == 0):
+        if jobs <= 1:
+            for item in mine:
+                make_item(baseline, train, out, item, progress)
+        else:
+            _make_in_processes(baseline, train, out, mine, jobs, progress)
+        if rank:
+            return []
+        while not all(_is_scored(out / item.name) for item in items):
+            time.sleep(1)
+        return _table(source, train, out, items)
 
 
 def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
@@ -181,11 +180,14 @@ def _make_in_processes(
     pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
     with pool:
         futures = [pool.submit(make_item, baseline, train, out, item) for item in items]
+        workers = list((pool._processes or {}).values())
         try:
             for done, future in enumerate(as_completed(futures), start=1):
                 future.result()
                 progress("Pruning", done, len(items))
         except BaseException:
+            for worker in workers:  # what they are at is saved, and goes on with the next call
+                worker.terminate()
             pool.shutdown(cancel_futures=True)
             raise
 
@@ -245,11 +247,7 @@ def _write_csv(path: Path, rows: Sequence[Row]) -> None:
             heads[f"heads_{site}"] = sum(map(len, layers))
             heads[f"layers_{site}"] = " ".join(str(len(layer)) for layer in layers)
         flat.append({k: v for k, v in row.items() if k != "heads"} | heads)
-    buffer = io.StringIO()
-    writer = csv.DictWriter(buffer, fieldnames=list(flat[0]))
-    writer.writeheader()
-    writer.writerows(flat)
-    write_text(path, buffer.getvalue())
+    write_csv(path, flat, list(flat[0]))
 
 
 def _translation(run: Run, lines: Sequence[str]) -> dict[str, Callable[[], int]]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
-from headcount.files import read_json, write_json
+from headcount.files import owned, read_json, write_json
 from headcount.heads import SITES, Head, HeadTable, parse_sites
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
@@ -178,7 +178,8 @@ def rank(
             "lrp": asdict(options),
         }
         if save and workers.leader:
-            ranking.save_to(run)
+            with owned(run.analysis, patience=60):
+                ranking.save_to(run)
         workers.wait()
         return ranking
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcount.bootstrap import Bootstrap, groups_for
 from headcount.errors import UserError
+from headcount.files import owned
 from headcount.heads import parse_sites
 from headcount.model.decoding import GREEDY
 from headcount.model.recording import record
@@ -85,7 +86,8 @@ def roles(
         analysis.count(batch_tokens, progress)
         result = analysis.result(seed)
         if save and workers.leader:
-            result.save(run.analysis, run.head_table())
+            with owned(run.analysis, patience=60):
+                result.save(run.analysis, run.head_table())
         workers.wait()
         return result
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headcount.data.corpora import CORPORA
 from headcount.errors import UserError
+from headcount.files import owned
 from headcount.heads import Head
 from headcount.run import load_run
 from headcount.study.models import FULL, PRUNED
@@ -60,10 +61,11 @@ def run_demo(
 ) -> tuple[StudyResults, float]:
     """Run all stages; a second call finds what the first one made and goes on from there."""
     began = time.perf_counter()
-    book = Book.open(out, make_plan(study, out))
-    write_manifest(study, out)
-    runner = Runner(book, list(book.stages))
-    runner.run(watch(runner))
+    with owned(out):
+        book = Book.open(out, make_plan(study, out))
+        write_manifest(study, out)
+        runner = Runner(book, list(book.stages))
+        runner.run(watch(runner))
     return load_results(out), time.perf_counter() - began
 
 

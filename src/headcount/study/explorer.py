@@ -21,7 +21,7 @@ import numpy as np
 from headcount.data.fetch import sha256_of
 from headcount.data.sampling import spread
 from headcount.errors import UserError
-from headcount.files import read_json, write_json
+from headcount.files import inside, read_json, write_json
 from headcount.heads import SITES, Head, HeadLayout
 from headcount.progress import Progress, silent
 from headcount.pruning.methods import GATES
@@ -179,7 +179,7 @@ def write_explorer(
         sentences = lines.get(results.pair(model).source)
         if not sentences:
             continue
-        path = results.out / EXPLORER / f"{model.id}.json"
+        path = inside(results.out / EXPLORER, model.id, ".json")
         paths.append(path)
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
@@ -194,7 +194,7 @@ def write_explorer(
 
 def read_explorer(results: StudyResults) -> list[ModelAttention]:
     """The attention data of a study, as far as it is there, in the order of its models."""
-    paths = [results.out / EXPLORER / f"{model.id}.json" for model in results.models]
+    paths = [inside(results.out / EXPLORER, model.id, ".json") for model in results.models]
     return [
         ModelAttention.from_json(read_json(path), str(path)) for path in paths if path.is_file()
     ]

@@ -14,7 +14,7 @@ from typing import Any
 
 from headcount.config import load_recipe
 from headcount.errors import UserError
-from headcount.files import read_json, write_json, write_text
+from headcount.files import inside, read_json, write_json, write_text
 from headcount.run import CONFIG
 from headcount.study.models import models_of
 from headcount.study.recipe import PairConfig, StudyConfig
@@ -78,7 +78,7 @@ def record_times(folder: Path) -> None:
         if "seconds" in stamp
     }
     for pair in stored["pairs"]:
-        description = folder / "corpora" / pair["name"] / "corpus.json"
+        description = inside(folder / "corpora", pair["name"]) / "corpus.json"
         if description.exists():
             pair["training_pairs"] = read_json(description)["counts"]["train"]
     write_json(folder / STUDY, stored)

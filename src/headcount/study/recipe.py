@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import yaml
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
 from headcount.config import Config, Count, Positive, Section, readable_error
@@ -13,6 +12,7 @@ from headcount.errors import UserError
 from headcount.files import require_file
 from headcount.pruning.methods import EXACT, METHODS, RANDOM, canonical
 from headcount.run import CONFIG, WEIGHTS
+from headcount.yaml_reading import read_yaml
 
 Penalty = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
@@ -118,13 +118,8 @@ class StudyConfig(Section):
 
 def load_study(path: Path) -> StudyConfig:
     """Read a study's recipe; paths in it are relative to the file."""
-    require_file(path)
-    try:
-        given = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{path} is not valid YAML: {reason}.", "Mend the file.") from error
-    if isinstance(given, dict) and "pairs" not in given and given.keys() & Config.model_fields:
+    given = read_yaml(path)
+    if "pairs" not in given and given.keys() & Config.model_fields:
         raise UserError(f"{path} is the recipe of a training.", "Give it to `headcount train`.")
     try:
         study = StudyConfig.model_validate(given)

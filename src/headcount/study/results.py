@@ -23,7 +23,7 @@ from typing import Any
 
 from headcount.config import Config
 from headcount.errors import UserError
-from headcount.files import read_json
+from headcount.files import inside, parsing, read_json
 from headcount.heads import Head, HeadLayout, HeadTable
 from headcount.pruning.record import PRUNING
 from headcount.ranking.rank import RANKING
@@ -122,12 +122,8 @@ def load_results(folder: Path | str) -> StudyResults:
     """Read a study folder, or a run folder as a study of one model."""
     folder = Path(folder)
     if (folder / STUDY).is_file():
-        try:
+        with parsing(folder / STUDY, "Run `headcount study` again."):
             return _parse(folder, read_json(folder / STUDY))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise UserError(
-                f"{folder / STUDY} is not a study ({error!r}).", "Run `headcount study` again."
-            ) from error
     if (folder / CONFIG).is_file():
         return _single(folder)
     what = "does not exist" if not folder.exists() else f"holds neither {STUDY} nor {CONFIG}"
@@ -194,13 +190,20 @@ def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str
     there = {
         given["id"]: given
         for given in models
-        if all((folder / str(given["run"]) / name).is_file() for name in (CONFIG, HEADS))
+        if all((inside(folder, given["run"]) / name).is_file() for name in (CONFIG, HEADS))
     }
 
     def rooted(given: Mapping[str, Any]) -> bool:
-        if given["id"] not in there:
-            return False
-        return given["kind"] == FULL or rooted(by_id[given["baseline"]])
+        on_the_way = []
+        while given["id"] in there and given["kind"] != FULL:
+            if given["id"] in on_the_way:
+                raise UserError(
+                    f"{folder / STUDY}: model '{given['id']}' comes from itself.",
+                    "Fix its baseline.",
+                )
+            on_the_way.append(given["id"])
+            given = by_id[given["baseline"]]
+        return given["id"] in there
 
     by_id = {given["id"]: given for given in models}
     return [given for given in models if rooted(given)]
@@ -208,9 +211,8 @@ def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str
 
 def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:
     model = Model.from_json(given)
-    return _with_analyses(
-        folder / str(given["run"]), folder / SCORES / f"{model.id}.json", **vars(model)
-    )
+    scores = inside(folder / SCORES, model.id, ".json")
+    return _with_analyses(inside(folder, given["run"]), scores, **vars(model))
 
 
 def _single(folder: Path) -> StudyResults:
@@ -232,6 +234,11 @@ def _single(folder: Path) -> StudyResults:
 
 def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
     """A model with whatever its run folder holds."""
+    with parsing(run, "Restore its files, or make the run again."):
+        return _read_analyses(run, scores, **known)
+
+
+def _read_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
     config = load_config(run)
     layout = HeadLayout.from_json(read_json(run / HEADS), str(run / HEADS))
     analysis = run / "analysis"
@@ -242,7 +249,7 @@ def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
         heads=layout,
         table=HeadTable.load(analysis, layout.heads()),
         roles=Roles.load(analysis / ROLES) if (analysis / ROLES).is_file() else None,
-        ranking=read_json(analysis / RANKING) if (analysis / RANKING).is_file() else None,
+        ranking=dict(read_json(analysis / RANKING)) if (analysis / RANKING).is_file() else None,
         pruning=pruning,
         gates=_gates(run, pruning),
         scores=ModelScores.load(scores) if scores.is_file() else ModelScores(),

@@ -1,29 +1,41 @@
 """Checkpoints: all that an interrupted training needs to go on to the same weights.
 
 A checkpoint is a folder `checkpoints/00012000/` with safetensors and JSON. It appears whole or
-not at all, and random numbers need not be kept: each micro-batch seeds its own.
+not at all, and random numbers need not be kept: each micro-batch seeds its own. `digest.json` has
+the hash of every other file, so that damage on the disk is noticed before it is trained on.
 """
 
 from __future__ import annotations
 
 import shutil
+import warnings
 from pathlib import Path
 from typing import Any
 
-import safetensors
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
-from headcount.errors import UserError
-from headcount.files import atomic_folder, read_json, write_json
+from headcount.data.fetch import sha256_of
+from headcount.errors import Notice, UserError
+from headcount.files import atomic_folder, inside, parsing, read_json, write_json
 from headcount.model.transformer import Transformer
-from headcount.run import WEIGHTS, load_weights, save_tensors, save_weights
+from headcount.run import (
+    WEIGHTS,
+    check_tensor,
+    load_tensors,
+    load_weights,
+    save_tensors,
+    save_weights,
+)
 
 FOLDER = "checkpoints"
 OPTIMISER = "optimiser.safetensors"
 OBJECTIVE = "objective.safetensors"
 STATE = "state.json"
+DIGEST = "digest.json"
+DAMAGED = "damaged"
+MOMENTS = ("step", "exp_avg", "exp_avg_sq")
+"""What Adam keeps of each parameter."""
 
 
 def list_checkpoints(run: Path) -> list[Path]:
@@ -56,6 +68,8 @@ def save_checkpoint(
             save_tensors(_flatten(optimiser), partial / OPTIMISER)
             save_tensors(extra, partial / OBJECTIVE)
             write_json(partial / STATE, {"update": update, **state})
+            hashes = {file.name: sha256_of(file) for file in sorted(partial.iterdir())}
+            write_json(partial / DIGEST, hashes)
     *older, newest = list_checkpoints(run)
     regular = [old for old in older if int(old.name) % every == 0]
     for old in {*older} - {*[*regular, newest][-keep:]}:
@@ -63,26 +77,60 @@ def save_checkpoint(
     return path
 
 
+def newest_sound(run: Path) -> Path | None:
+    """The newest checkpoint that is as it was written; damaged ones after it are set aside."""
+    for path in reversed(list_checkpoints(run)):
+        try:
+            check_digest(path)
+        except UserError as error:
+            aside = path.with_name(f"{path.name}.{DAMAGED}")
+            shutil.rmtree(aside, ignore_errors=True)
+            path.rename(aside)
+            warnings.warn(
+                Notice(f"{error.problem} It is now {aside.name}; the one before it is used."),
+                stacklevel=2,
+            )
+        else:
+            return path
+    return None
+
+
+def check_digest(path: Path) -> None:
+    """Stop where a file of a checkpoint is not what was written (older ones have no hashes)."""
+    if not (path / DIGEST).is_file():
+        return
+    hashes = read_json(path / DIGEST)
+    with parsing(path / DIGEST):
+        for name, expected in hashes.items():
+            file = inside(path, name)
+            if not file.is_file() or sha256_of(file) != expected:
+                what = "has changed since it was written" if file.is_file() else "is missing"
+                raise UserError(
+                    f"Checkpoint {path} is damaged: {name} {what}.",
+                    "Delete that folder and resume from the one before.",
+                )
+
+
 def load_checkpoint(
     path: Path, model: Transformer, optimiser: torch.optim.Optimizer
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Put a checkpoint back into model and optimiser; its state and the objective's tensors."""
+    check_digest(path)
     load_weights(model, path / WEIGHTS)
-    try:
-        _unflatten(optimiser, load_file(path / OPTIMISER))
-        extra = load_file(path / OBJECTIVE)
-    except (safetensors.SafetensorError, OSError, KeyError) as error:
-        raise UserError(
-            f"{path} is damaged ({error}).", "Delete that folder and resume from the one before."
-        ) from error
-    return read_json(path / STATE), extra
+    _unflatten(optimiser, load_tensors(path / OPTIMISER), path / OPTIMISER)
+    state = read_json(path / STATE)
+    with parsing(path / STATE, "Delete that checkpoint and resume from the one before."):
+        if state["update"] != int(path.name):
+            raise ValueError(f"it is of update {state['update']}, its folder of {int(path.name)}")
+    return state, load_tensors(path / OBJECTIVE)
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:
     """The mean of the weights of several checkpoints."""
     total: dict[str, Tensor] = {}
     for path in paths:
-        for name, tensor in load_file(path / WEIGHTS).items():
+        check_digest(path)
+        for name, tensor in load_tensors(path / WEIGHTS).items():
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(paths)).float() for name, tensor in total.items()}
 
@@ -100,9 +148,20 @@ def _flatten(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     }
 
 
-def _unflatten(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def _unflatten(optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor], path: Path) -> None:
+    """Put named tensors back; a wrong one would crash the optimiser's own code."""
     parameters = _parameters(optimiser)
+    expected = {f"{i}.{name}": p for i, p in enumerate(parameters) for name in MOMENTS}
+    trained = {key.split(".", 1)[0] for key in tensors}
+    for key in sorted({f"{number}.{name}" for number in trained for name in MOMENTS} | {*tensors}):
+        if key not in expected or key not in tensors:
+            what = "is missing" if key in expected else "belongs to no parameter"
+            raise UserError(
+                f"{path} does not fit the model: {key} {what}.",
+                "Delete that checkpoint and resume from the one before.",
+            )
+        shape = torch.Size() if key.endswith(".step") else expected[key].shape
+        check_tensor(path, key, tensors[key], shape)
     for key, value in tensors.items():
-        number, name = key.split(".", 1)
-        parameter = parameters[int(number)]
-        optimiser.state[parameter][name] = value.to(parameter.device)
+        parameter = expected[key]
+        optimiser.state[parameter][key.split(".", 1)[1]] = value.to(parameter.device)

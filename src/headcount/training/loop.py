@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +24,16 @@ from headcount.config import TrainingConfig
 from headcount.data.batches import Update, updates
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
-from headcount.errors import UserError
+from headcount.errors import Interrupted, UserError, stop_signals
+from headcount.files import parsing
 from headcount.model.transformer import Transformer
 from headcount.training.checkpoints import (
+    OBJECTIVE,
+    STATE,
     average_weights,
     list_checkpoints,
     load_checkpoint,
+    newest_sound,
     save_checkpoint,
 )
 from headcount.training.distribution import Workers
@@ -38,6 +42,7 @@ from headcount.training.metrics import MetricsLog
 from headcount.training.objective import Objective
 
 Metrics = dict[str, Any]
+INTERRUPTED = "interrupted"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,22 @@ class TrainingState:
     best_loss: float = float("inf")
     evaluations_since_best: int = 0
     stopped: str = ""
+    window: dict[str, Any] = field(default_factory=dict)
+    """What had been summed up since the last logged line; see `_Window`."""
+
+    @classmethod
+    def from_json(cls, stored: Any, where: Path) -> TrainingState:
+        """Read what a checkpoint keeps."""
+        with parsing(where, "Delete that checkpoint and resume from the one before."):
+            state = cls(**stored)
+            counts = (state.update, state.epoch, state.source_tokens, state.evaluations_since_best)
+            if not all(type(count) is int and count >= 0 for count in counts):
+                raise ValueError("counts are whole numbers from 0 on")
+            if not all(isinstance(v, int | float) for v in (state.seconds, state.best_loss)):
+                raise TypeError("seconds and best_loss are numbers")
+            if not 0 <= state.seconds < float("inf") or state.best_loss != state.best_loss:
+                raise ValueError("seconds and best_loss are numbers")
+            return state
 
 
 @dataclass
@@ -75,6 +96,24 @@ class _Window:
     source_tokens: int = 0
     real: np.ndarray = field(default_factory=lambda: np.zeros(2))  # source and target positions
     padded: np.ndarray = field(default_factory=lambda: np.zeros(2))  # the same, padding included
+
+    def to_json(self, workers: Workers) -> dict[str, Any]:
+        """What a checkpoint keeps: the sums over all workers."""
+        sums = workers.sum(torch.stack([self.smoothed, self.nll])).tolist()
+        counts = {"target_tokens": self.target_tokens, "source_tokens": self.source_tokens}
+        positions = {"real": self.real.tolist(), "padded": self.padded.tolist()}
+        return {"sums": sums, "began": self.began, **counts, **positions}
+
+    def put_back(self, stored: Mapping[str, Any], workers: Workers) -> None:
+        """Go on from what a checkpoint kept; the leader takes the sums of all."""
+        if workers.leader:
+            self.smoothed += float(stored["sums"][0])
+            self.nll += float(stored["sums"][1])
+        self.began = float(stored["began"])
+        self.target_tokens = int(stored["target_tokens"])
+        self.source_tokens = int(stored["source_tokens"])
+        self.real += np.array(stored["real"], dtype=float)
+        self.padded += np.array(stored["padded"], dtype=float)
 
 
 class Trainer:
@@ -105,41 +144,61 @@ class Trainer:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self._interrupted = False
+        self._signal = 0  # the one that told us to stop
+        self._sums = self._window()
         self._first_bad = torch.zeros((), dtype=torch.int64, device=workers.device)
 
     def resume(self) -> bool:
-        """Go back to the newest checkpoint; false where there is none."""
-        found = list_checkpoints(self.folder)
-        self._check_agreement(int(found[-1].name) if found else 0)
-        if not found:
+        """Go back to the newest sound checkpoint; false where there is none."""
+        if self.workers.leader:
+            newest_sound(self.folder)  # sets damaged ones aside
+        self.workers.wait()
+        checkpoints = list_checkpoints(self.folder)
+        self._check_agreement(int(checkpoints[-1].name) if checkpoints else 0)
+        if not checkpoints:
             return False
-        state, extra = load_checkpoint(found[-1], self.model, self.optimiser)
-        self.objective.load_state(extra)
-        self.progress = TrainingState(**state)
+        path = checkpoints[-1]
+        state, extra = load_checkpoint(path, self.model, self.optimiser)
+        with parsing(path / OBJECTIVE, "Delete that checkpoint and resume from the one before."):
+            expected = {name: tensor.shape for name, tensor in self.objective.state().items()}
+            if expected != {name: tensor.shape for name, tensor in extra.items()}:
+                raise ValueError("its tensors are not those of this pruning")
+            self.objective.load_state(extra)
+        self.progress = TrainingState.from_json(state, path / STATE)
         self.progress.stopped = ""
+        self._sums = self._window()
+        if self.progress.window:
+            with parsing(path / STATE, "Delete that checkpoint and resume from the one before."):
+                self._sums.put_back(self.progress.window, self.workers)
         self.log.cut_after(self.progress.update)
         return True
 
     def run(self) -> TrainingState:
-        """Train until the last update, the time limit, convergence or a signal to stop."""
+        """Train until the last update, the time limit or convergence.
+
+        Told to stop by a signal it saves, and raises `Interrupted`.
+        """
         self.model.train()
-        window = self._window()
         with self._signals():
             for update in self._updates():
                 if self._should_stop():
                     break
                 began = time.perf_counter()
-                self._train_update(update, window)
+                self._train_update(update, self._sums)
                 self.progress.seconds += time.perf_counter() - began
                 number = self.progress.update
                 if number % self.config.log_every == 0:
-                    window = self._report(window)
+                    self._sums = self._report(self._sums)
                 if number % self.config.evaluate_every == 0:
                     self._evaluate()
                 if number % self.config.save_every == 0:
                     self.save()
-        self.save()
+            self.save()  # a second signal may end it; what was saved before stays
+        if self.progress.stopped == INTERRUPTED:
+            raise Interrupted(
+                self._signal or signal.SIGTERM, f"Stopped at update {self.progress.update}."
+            )
+        self.progress.window = {}
         return self.progress
 
     def average(self, dev_loss: Callable[[], float]) -> int:
@@ -169,6 +228,7 @@ class Trainer:
         total = torch.stack([p.detach().abs().sum() for p in self.model.parameters()]).sum()
         if not bool(torch.isfinite(total)):
             self._diverged()
+        self.progress.window = self._sums.to_json(self.workers)
         if self.workers.leader:
             save_checkpoint(
                 self.folder,
@@ -296,13 +356,13 @@ class Trainer:
             "dev loss is flat": 0 < config.patience <= progress.evaluations_since_best,
         }
         minutes = config.minutes or float("inf")
-        mine = [self._interrupted, progress.seconds >= 60 * minutes]
+        mine = [self._signal > 0, progress.seconds >= 60 * minutes]
         if self.workers.world > 1:
             # What one worker alone can know is agreed upon where a line is logged anyway: to
             # exchange it makes a GPU wait.
             agree = progress.update % config.log_every == 0
             mine = self._any(mine) if agree else [False, False]
-        reasons |= dict(zip(("interrupted", "time is up"), mine, strict=True))
+        reasons |= dict(zip((INTERRUPTED, "time is up"), mine, strict=True))
         stop = [reason for reason, true in reasons.items() if true]
         progress.stopped = stop[0] if stop else self.objective.finished() or ""
         return bool(progress.stopped)
@@ -313,8 +373,8 @@ class Trainer:
         return [count > 0 for count in self.workers.sum(flags).tolist()]
 
     def _diverged(self) -> None:
-        found = list_checkpoints(self.folder)
-        last = f"checkpoint {found[-1].name}" if found else "none was written yet"
+        checkpoints = list_checkpoints(self.folder)
+        last = f"checkpoint {checkpoints[-1].name}" if checkpoints else "none was written yet"
         bad = int(self._first_bad) or self.progress.update
         rate = self.groups[0].learning_rate(bad)
         raise UserError(
@@ -331,7 +391,7 @@ class Trainer:
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
-        """The first Ctrl-C or SIGTERM finishes the update and saves; a later one ends at once.
+        """The first signal to stop finishes the update and saves; a later one ends at once.
 
         torchrun passes on the signal that its workers have just had from the terminal: what comes
         within two seconds counts as the same.
@@ -341,11 +401,11 @@ class Trainer:
         def stop(number: int, frame: FrameType | None) -> None:
             first.append(time.monotonic())
             if first[-1] - first[0] > 2:
-                raise KeyboardInterrupt
-            self._interrupted = True
+                raise Interrupted(number, "Stopped before it was saved.")
+            self._signal = number
 
         try:
-            before = {s: signal.signal(s, stop) for s in (signal.SIGINT, signal.SIGTERM)}
+            before = {number: signal.signal(number, stop) for number in stop_signals()}
         except ValueError:  # not the main thread, as in a notebook's worker
             yield
             return

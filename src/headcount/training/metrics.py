@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one line a logged step, appended as training goes."""
+"""`metrics.jsonl`: one line per logged step, appended as training goes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headcount.files import disk_errors, write_text
+from headcount.files import disk_errors, parsing, write_text
 
 FILE = "metrics.jsonl"
+FINAL = "final"
+"""The kind of the last line: what the finished model is like."""
 
 
 class MetricsLog:
@@ -27,20 +29,33 @@ class MetricsLog:
             handle.write(json.dumps(line) + "\n")
 
     def cut_after(self, update: int) -> None:
-        """Drop lines of later updates, and a last line that a kill left unfinished."""
+        """Drop lines of later updates, a last line that a kill left unfinished, and the final one.
+
+        Training that goes on makes them again, so that an interruption leaves no trace here.
+        """
         if self.enabled and self.path.exists():
-            kept = [line for line in read_metrics(self.path) if line["update"] <= update]
+            kept = [
+                line
+                for line in read_metrics(self.path)
+                if line["update"] <= update and line["kind"] != FINAL
+            ]
             write_text(self.path, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """All complete lines of a metrics file."""
+    """All lines of a metrics file; a last one that was never finished is left out."""
     lines: list[dict[str, Any]] = []
     if not path.exists():
         return lines
-    for text in path.read_text(encoding="utf-8").splitlines():
-        try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
-            continue
+    with parsing(path):
+        texts = path.read_text(encoding="utf-8").split("\n")
+        for number, text in enumerate(texts[:-1], start=1):
+            try:
+                line = json.loads(text)
+            except RecursionError as error:
+                raise ValueError(f"line {number} is nested too deeply") from error
+            sound = isinstance(line, dict) and isinstance(line.get("kind"), str)
+            if not sound or type(line.get("update")) is not int:
+                raise ValueError(f"line {number} has no kind and update")
+            lines.append(line)
     return lines

@@ -10,17 +10,19 @@ from typing import Any
 import torch
 
 from headcount.config import Config, load_recipe
-from headcount.errors import UserError
+from headcount.errors import Interrupted, UserError
+from headcount.files import owned
 from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
-from headcount.run import CONFIG, HEADS, Run, load_config, load_heads, save_weights
+from headcount.run import CONFIG, HEADS, WEIGHTS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.distribution import Workers, connect
 from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
 from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import FILE as METRICS
+from headcount.training.metrics import FINAL
 from headcount.training.objective import Objective
 from headcount.training.preparation import Prepared, prepare_together
 from headcount.training.schedule import cooldown, inverse_square_root
@@ -41,12 +43,13 @@ def train(
     """Train a model into the folder `out`; `resume` goes on where an earlier call stopped.
 
     `recipe` is a recipe's path, with `set` for changes (`["model.layers=3"]`), or a configuration.
+    Told to stop (Ctrl-C, SIGTERM) it saves, and raises `Interrupted`.
 
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
     """
     config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
-    with connect() as workers:
+    with connect() as workers, owned(out, workers.leader):
         if workers.leader:
             _check_folder(config, out, resume)
         earlier = out if resume and (out / HEADS).exists() else None
@@ -59,16 +62,20 @@ def train(
             (out / METRICS).unlink(missing_ok=True)  # of a call that came to no checkpoint
         if workers.leader:
             run.save()
-        state = trainer.run()
-        if state.stopped != "interrupted":
-            run.model.eval()
-            averaged = trainer.average(
-                lambda: dev_loss(run.model, prepared.dev, run.target_tokenizer, workers)
-            )
-            line = {"kind": "final", "update": state.update, "averaged": averaged}
-            trainer.tell({**line, **trainer.evaluate()})
+        try:
+            state = trainer.run()
+        except Interrupted:
+            if workers.leader:
+                save_weights(run.model, out / WEIGHTS)
+            raise
+        run.model.eval()
+        averaged = trainer.average(
+            lambda: dev_loss(run.model, prepared.dev, run.target_tokenizer, workers)
+        )
+        line = {"kind": FINAL, "update": state.update, "averaged": averaged}
+        trainer.tell({**line, **trainer.evaluate()})
         if workers.leader:
-            save_weights(run.model, out / "model.safetensors")
+            save_weights(run.model, out / WEIGHTS)
         workers.wait()
     run.model.eval()
     return run, state
@@ -90,7 +97,7 @@ def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observ
     def evaluate() -> dict[str, Any]:
         line = evaluate_run(run, prepared.dev, workers)
         if workers.leader and math.isfinite(line["dev_loss"]):
-            save_weights(model, run.folder / "model.safetensors")
+            save_weights(model, run.folder / WEIGHTS)
         return line
 
     return Trainer(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headcount.data.corpus_folder import find_side
 from headcount.errors import UserError
-from headcount.files import read_lines, require_file, write_json, write_text
+from headcount.files import inside, owned, read_lines, require_file, write_json, write_text
 from headcount.progress import Progress, silent
 from headcount.study import claims
 from headcount.study.claims.verdict import Verdict
@@ -52,6 +52,13 @@ def write_report(
     sentences  how many of them at most
     """
     results = load_results(folder)
+    with owned(results.out):
+        return _write(results, out, source, sentences, progress)
+
+
+def _write(
+    results: StudyResults, out: Path | None, source: Path | None, sentences: int, progress: Progress
+) -> Written:
     lines = explorer_lines(results, source, sentences)
     if lines:
         write_explorer(results, lines, progress)
@@ -100,7 +107,7 @@ def explorer_lines(
         language = results.pair(model).source
         if model.kind != FULL or language in found:
             continue
-        folders = [results.folder / "corpora" / model.pair, model.config.data.folder]
+        folders = [inside(results.folder / "corpora", model.pair), model.config.data.folder]
         for path in _held_out([folder for folder in folders if folder is not None], language):
             found[language] = choose_sentences(read_lines(path), count)
             break
