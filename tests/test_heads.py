@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_columns_stay_when_others_come(tmp_path: Path) -> None:
     final = HeadTable.load(tmp_path, all_heads)
     assert final["confidence"] == {all_heads[0]: 1.0}
     assert final["role"] == {all_heads[1]: "positional"}
-    with open(tmp_path / "heads.csv", newline="") as handle:
+    with open(tmp_path / "head-table.csv", newline="") as handle:
         rows = list(csv.DictReader(handle))
     assert [row["role"] for row in rows] == ["", "positional", "", "", "", ""]
     assert rows[0]["confidence"] == "1.0"
@@ -110,3 +112,64 @@ def test_a_notebook_shows_the_table() -> None:
     html = table._repr_html_()
     assert "<td>0.1235</td>" in html or "<td>0.1234</td>" in html
     assert "&lt;x&gt;" in html
+
+
+def table_of_four() -> HeadTable:
+    table = HeadTable(HeadLayout.full(2, 1, 2).heads(["enc"]))
+    table.add("lrp", {head: 0.1 * head.layer + 0.2 * head.index for head in table.heads[:3]})
+    table.add("role", {table.heads[0]: "positional"})
+    return table
+
+
+def test_a_table_prints_as_a_table() -> None:
+    assert str(table_of_four()).split("\n") == [
+        "   head     lrp        role",
+        "enc.0.0  0.0000  positional",
+        "enc.0.1  0.2000",
+        "enc.1.0  0.1000",
+        "enc.1.1",
+    ]
+    assert len(table_of_four()) == 4
+
+
+def test_heads_are_found_by_name() -> None:
+    column = table_of_four()["lrp"]
+    assert column["enc.0.1"] == column[Head("enc", 0, 1)] == pytest.approx(0.2)
+    assert "enc.0.1" in column
+    assert "enc.1.1" not in column
+    with pytest.raises(KeyError, match=r"enc\.1\.1"):
+        column["enc.1.1"]
+    with pytest.raises(UserError, match=r"'enc\.1' is not a head"):
+        column["enc.1"]
+    with pytest.raises(UserError, match=r"no column 'lpr'\. It has: lrp, role"):
+        table_of_four()["lpr"]
+
+
+def test_a_table_is_sorted_by_a_column() -> None:
+    table = table_of_four()
+    assert [str(head) for head in table.sort("lrp").heads] == [
+        "enc.0.1", "enc.1.0", "enc.0.0", "enc.1.1",
+    ]  # fmt: skip
+    assert str(table.heads[0]) == "enc.0.0"  # the table itself stays
+
+
+def test_pandas_is_asked_for_only_when_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match="pandas is not installed"):
+        table_of_four().to_pandas()
+    frames = types.ModuleType("pandas")
+    frames.DataFrame = lambda rows: types.SimpleNamespace(  # type: ignore[attr-defined]
+        set_index=lambda name: {row.pop(name): row for row in rows}
+    )
+    monkeypatch.setitem(sys.modules, "pandas", frames)
+    assert table_of_four().to_pandas()["enc.0.1"]["lrp"] == pytest.approx(0.2)
+
+
+def test_a_plot_has_a_panel_per_site() -> None:
+    table = HeadTable(HeadLayout.full(2, 1, 3).heads())
+    table.add("role", {table.heads[0]: "positional"})
+    table.add("lrp", {head: float(head.index) for head in table.heads})
+    figure = table.plot()
+    images = [axes.images[0].get_array() for axes in figure.axes if axes.images]
+    assert [image.shape for image in images] == [(2, 3), (1, 3), (1, 3)]
+    assert images[0][1].tolist() == [0.0, 1.0, 2.0]

@@ -65,7 +65,8 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
     for folder, kinds in KEPT.items():
         found = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
         replace(out / folder, {path.name: path for path in found})
-    heads = (study / "runs").glob("*/analysis/heads.csv")
+    names = ("heads.csv", "head-table.csv")  # what the table is called since
+    heads = [path for name in names for path in (study / "runs").glob(f"*/analysis/{name}")]
     replace(out / "heads", {f"{path.parents[1].name}.csv": path for path in heads})
 
 

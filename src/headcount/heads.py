@@ -67,22 +67,45 @@ class Column(dict[Head, Any]):
             return self[Head.parse(head)]
         raise KeyError(head)
 
+    def __contains__(self, head: object) -> bool:
+        return super().__contains__(Head.parse(head) if isinstance(head, str) else head)
+
+
+TABLE = "head-table.json"
+TABLE_CSV = "head-table.csv"
+OLD_TABLES = ("heads.json", "heads.csv")
+"""What earlier versions called the two in an analysis folder."""
+
 
 class HeadTable:
-    """One row per head, one column per measure. Analyses add columns; rows never change order."""
+    """One row per head, one column per measure. Analyses add columns.
+
+    `print(table)` shows it, `table["lrp"]["enc.0.3"]` is one number, `table.sort("lrp")` has the
+    largest first, `table.plot("lrp")` draws layers by heads, `table.to_pandas()` is a data frame.
+    """
 
     def __init__(self, heads: Iterable[Head]) -> None:
         self.heads = sorted(set(heads), key=lambda h: (SITES.index(h.site), h.layer, h.index))
         self.columns: dict[str, dict[Head, Any]] = {}
 
     def add(self, name: str, values: Mapping[Head, Any]) -> None:
-        """Add or replace one column; heads that a measure says nothing about stay empty."""
+        """Add or replace one column; heads without a value stay empty."""
         stray = set(values) - set(self.heads)
         if stray:
             raise ValueError(
                 f"column {name} has heads that are not in the table: {sorted(map(str, stray))}"
             )
         self.columns[name] = Column(values)
+
+    def add_rows(self, rows: Mapping[Head, Mapping[str, Any]]) -> None:
+        """Add all columns of flat rows, as `rows` gives them, for the heads of this table."""
+        names = [n for row in rows.values() for n in row if n not in ("head", *HEAD_FIELDS)]
+        known = [head for head in rows if head in set(self.heads)]
+        for name in dict.fromkeys(names):
+            values = {head: v for head in known if (v := rows[head].get(name)) is not None}
+            if any(isinstance(v, float) and not math.isfinite(v) for v in values.values()):
+                raise ValueError(f"column '{name}' has infinite numbers, or none")
+            self.add(name, values)
 
     def __getitem__(self, name: str) -> dict[Any, Any]:
         if name not in self.columns:
@@ -133,27 +156,22 @@ class HeadTable:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write `heads.csv` and `heads.json` into an analysis folder."""
+        """Write `head-table.csv` and `head-table.json` into an analysis folder."""
         rows = self.rows()
-        write_json(folder / "heads.json", rows)
-        write_csv(folder / "heads.csv", rows, ["head", *HEAD_FIELDS, *self.columns])
+        write_json(folder / TABLE, rows)
+        write_csv(folder / TABLE_CSV, rows, ["head", *HEAD_FIELDS, *self.columns])
+        for name in OLD_TABLES:  # all that they had is in the new ones
+            (folder / name).unlink(missing_ok=True)
 
     @classmethod
     def load(cls, folder: Path, heads: Iterable[Head]) -> HeadTable:
-        """The table of an analysis folder, or an empty one; only the given heads are kept."""
+        """The table of an analysis folder, or an empty one; only these heads are kept."""
         table = cls(heads)
-        if not (folder / "heads.json").exists():
+        path = folder / TABLE if (folder / TABLE).exists() else folder / OLD_TABLES[0]
+        if not path.exists():
             return table
-        known = set(table.heads)
-        path = folder / "heads.json"
         with parsing(path, "Restore it, or remove it and measure again."):
-            rows = {Head.parse(row["head"]): row for row in read_json(path)}
-            names = [n for row in rows.values() for n in row if n not in ("head", *HEAD_FIELDS)]
-            for name in dict.fromkeys(names):
-                values = {h: row[name] for h, row in rows.items() if row.get(name) is not None}
-                if any(isinstance(v, float) and not math.isfinite(v) for v in values.values()):
-                    raise ValueError(f"column '{name}' has infinite numbers, or none")
-                table.add(name, {h: v for h, v in values.items() if h in known})
+            table.add_rows({Head.parse(row["head"]): row for row in read_json(path)})
         return table
 
     def _repr_html_(self) -> str:

@@ -21,6 +21,7 @@ from headcount.pruning.methods import METHODS
 from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.rules import RULES
+from headcount.ranking.measures import MEASURES
 from headcount.role.registry import ROLES
 from headcount.run import Run, load_run
 from headcount.study.claims import CLAIMS
@@ -35,9 +36,9 @@ SOURCES, STEPS = [2, 3], [3, 2]
 def as_before() -> Iterator[None]:
     """What the programs add to the package's lists is taken out again."""
     kept = [*FIGURES], [*CLAIMS], dict(METHODS._entries), dict(ROLES._entries)
-    rules = dict(RULES._entries)
+    rules, measures = dict(RULES._entries), dict(MEASURES._entries)
     yield
-    RULES._entries = rules
+    RULES._entries, MEASURES._entries = rules, measures
     FIGURES[:], CLAIMS[:] = kept[0], kept[1]
     METHODS._entries, ROLES._entries = kept[2], kept[3]
 

@@ -28,7 +28,8 @@ def study(tmp_path: Path) -> Path:
     folder = tmp_path / "study"
     for name in (
         "figures/fig7-bleu.png", "figures/fig7-bleu.pdf", "tables/models.md", "scores/a.json",
-        "stages/a.json", "stages/a.log", "runs/a/analysis/heads.csv", "runs/a/model.safetensors",
+        "stages/a.json", "stages/a.log", "runs/a/analysis/head-table.csv",
+        "runs/a/model.safetensors",
         "claims.json",
     ):  # fmt: skip
         path = folder / name

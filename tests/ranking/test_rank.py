@@ -12,6 +12,8 @@ import torch
 
 from headcount import rank
 from headcount.cli import main
+from headcount.cli.console import results
+from headcount.cli.rank_display import ENDS
 from headcount.errors import UserError
 from headcount.heads import Head, HeadTable
 from headcount.model.decoding import GREEDY, beam_search
@@ -21,7 +23,8 @@ from headcount.ranking import measuring
 from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
-from headcount.ranking.rank import random_scores
+from headcount.ranking.provenance import Provenance
+from headcount.ranking.rank import Ranking, random_scores
 from headcount.run import load_run
 from two_processes import run_in_two_processes
 
@@ -45,7 +48,7 @@ def files(tmp_path) -> tuple[Path, Path]:
 def test_all_measures_of_all_heads(run_folder):
     ranking = rank(run_folder, SOURCE, REFERENCE, bleu=True)
     assert list(ranking.columns) == [
-        "lrp", "confidence", "ablation", "gradient", "random", "ablation_bleu",
+        "lrp", "confidence", "ablation", "gradient", "ablation_bleu", "random",
     ]  # fmt: skip
     assert len(ranking.heads) == 18
     for name, column in ranking.columns.items():
@@ -117,17 +120,56 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
     assert saved["role"] == {Head("enc", 0, 0): "positional"}
     assert saved["lrp"][Head("dec", 0, 0)] == 7.0
     assert saved["lrp"][Head("enc", 0, 0)] < 1.0
-    about = json.loads((run.analysis / "ranking.json").read_text())
+    provenance = Provenance.load(run.analysis)
+    about = provenance.columns["lrp"]["enc"]
     assert about["lrp"]["rule"] == LrpOptions().rule
     assert (about["measures"], about["sites"]) == (["lrp"], ["enc"])
-    assert about["audit"][0]["station"] == "logit"
+    assert provenance.audit[0].station == "logit"
+    names = [path.name for path in run.folder.rglob("*") if path.is_file()]
+    assert len(names) == len(set(names))  # no two files of a run share a name
+
+
+def test_files_of_earlier_versions_are_read_and_replaced(copy):
+    run = load_run(copy)
+    rank(run, SOURCE, by="lrp", sites="enc", save=True)
+    before = Provenance.load(run.analysis)
+    origin = before.columns["lrp"]["enc"]
+    old = {**origin, **before.to_json(), "columns": {"lrp": {"dec": origin}}}  # as it was written
+    (run.analysis / "measures.json").unlink()
+    (run.analysis / "ranking.json").write_text(json.dumps(old))
+    (run.analysis / "head-table.json").rename(run.analysis / "heads.json")
+    (run.analysis / "head-table.csv").rename(run.analysis / "heads.csv")
+    assert set(run.head_table()["lrp"]) == set(run.model.heads.heads(["enc"]))
+    assert Provenance.load(run.analysis).columns["lrp"] == {"dec": origin}
+    rank(run, SOURCE, by="confidence", sites="enc", save=True)
+    assert Provenance.load(run.analysis).columns["lrp"] == {"dec": origin}
+    assert list(run.head_table().columns) == ["lrp", "random", "confidence"]
+    assert {path.name for path in run.analysis.iterdir()} == {
+        "measures.json", "head-table.json", "head-table.csv",
+    }  # fmt: skip
+
+
+def test_a_ranking_is_read_as_it_was_written(run_folder):
+    ranking = rank(run_folder, SOURCE, by="lrp,confidence")
+    written = json.loads(json.dumps(ranking.to_json()))
+    again = Ranking.from_json(written)
+    assert again.to_json() == written
+    assert again["lrp"] == ranking["lrp"]
+    assert again.audit == ranking.audit
+
+
+def test_damaged_provenance_is_a_clear_error(copy):
+    (copy / "analysis").mkdir()
+    (copy / "analysis" / "measures.json").write_text('{"audit": [{"station": 1}]}')
+    with pytest.raises(UserError, match=r"measures\.json does not say.*headcount rank again"):
+        Provenance.load(copy / "analysis")
 
 
 def test_every_column_says_how_its_numbers_came_about(copy):
     rank(copy, SOURCE, by="lrp", rule="zplus", save=True)
     rank(copy, SOURCE[:3], by=["lrp", "confidence"], sites=["dec"], save=True)
     rank(copy, SOURCE, by=["confidence"], sites=["enc"], save=True)
-    about = json.loads((copy / "analysis" / "ranking.json").read_text())
+    about = json.loads((copy / "analysis" / "measures.json").read_text())
     lrp, confidence = about["columns"]["lrp"], about["columns"]["confidence"]
     assert {site: origin["lrp"]["rule"] for site, origin in lrp.items()} == {
         "enc": "zplus", "dec": "ratio", "cross": "zplus",
@@ -181,9 +223,9 @@ def test_measures_that_lack_what_they_need(run_folder):
         rank(run_folder, SOURCE, prefix="gold")
     with pytest.raises(UserError, match="there is none"):
         rank(run_folder, SOURCE, prefix="reference")
-    with pytest.raises(UserError, match="--bleu needs"):
+    with pytest.raises(UserError, match="ablation_bleu needs"):
         rank(run_folder, SOURCE, by=["lrp"], bleu=True)
-    with pytest.raises(UserError, match="--bleu needs"):
+    with pytest.raises(UserError, match="ablation_bleu needs"):
         rank(run_folder, SOURCE, bleu=True)
 
 
@@ -220,7 +262,7 @@ def test_an_encoder_that_nothing_looks_at(run_folder):
     for name in ("heads", "spearman", "spearman_interval"):
         of_all = getattr(rows["lrp", "random", "all"], name)
         assert of_all == getattr(rows["lrp", "random", "dec"], name)
-    assert rows["lrp", "random", "enc.*"].spearman is None
+    assert rows["lrp", "random", "enc"].spearman is None
 
 
 @pytest.fixture
@@ -240,13 +282,27 @@ def command(monkeypatch, capsys):
     return run
 
 
-def test_the_command_prints_heads_audit_and_agreement(command, copy, files):
+def test_the_command_prints_a_grid_audit_and_agreement(command, copy, files, monkeypatch):
+    monkeypatch.setattr(results, "width", 80)
     code, out, _ = command(copy, "--src", files[0], "--ref", files[1], "--audit", "--agreement")
     assert code == 0
-    for text in ("enc.0.2", "dec_out", "lrp / ablation", "8 sentences", "cross.1.0"):
-        assert text in out
-    for name in ("heads.csv", "heads.json", "ranking.json", "agreement.json"):
+    for text in (
+        "Encoder self-attention: relevance (LRP)", "layer 1", "most and the least lrp",
+        "random: a random number", "dec_out", "lrp / ablation", "8 sentences",
+        "No rank correlation within enc.0, enc.1, dec.0, dec.1",
+    ):  # fmt: skip
+        assert text in " ".join(out.split())
+    assert max(map(len, out.split("\n"))) <= 80
+    assert "enc.0 " not in out[out.index("Rank correlations") :]  # layers only with --full
+    for name in ("head-table.csv", "head-table.json", "measures.json", "agreement.json"):
         assert (copy / "analysis" / name).is_file()
+
+
+def test_the_command_prints_all_heads_where_asked(command, copy, files):
+    _, short, _ = command(copy, "--src", files[0], "--by", "lrp", "--quiet")
+    _, full, _ = command(copy, "--src", files[0], "--by", "lrp", "--quiet", "--full")
+    assert all(str(head) in full for head in load_run(copy).model.head_list())
+    assert sum(str(head) in short for head in load_run(copy).model.head_list()) == 2 * ENDS
 
 
 def test_the_command_prints_json(command, copy, files):

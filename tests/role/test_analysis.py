@@ -98,7 +98,7 @@ def test_saved_roles_and_head_table(place: Place) -> None:
     assert len(stored["heads"]) == 12
     assert len(result.relations) == 8
     assert Roles.load(folder / "analysis" / "roles.json") == result
-    rows = json.loads((folder / "analysis" / "heads.json").read_text())
+    rows = json.loads((folder / "analysis" / "head-table.json").read_text())
     first = next(row for row in rows if row["head"] == "enc.0.1")
     report = result.heads[Head("enc", 0, 1)]
     assert first["positional_offset"] == best_offset(report.scores["positional"])

@@ -13,7 +13,9 @@ from typing import Any
 from typer.core import TyperCommand, TyperOption
 
 REGISTRIES = {
+    "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),
+    "rules": ("headcount.ranking.lrp.rules", "RULES"),
 }
 
 

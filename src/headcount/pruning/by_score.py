@@ -11,8 +11,9 @@ from torch import Tensor
 from headcount.heads import Head
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
-from headcount.ranking.measuring import MEASURES
-from headcount.ranking.rank import random_scores, rank, saved_ranking, weights_hash
+from headcount.ranking.measures import MEASURES
+from headcount.ranking.provenance import Provenance
+from headcount.ranking.rank import random_scores, rank, weights_hash
 
 if TYPE_CHECKING:
     from headcount.data.corpus_folder import Corpus
@@ -126,6 +127,6 @@ def numbers_of(run: Run, sites: Sequence[str]) -> dict[str, dict[Head, float]]:
 
 def _is_old(run: Run, measure: str, sites: Sequence[str]) -> bool:
     """Whether a measure in the head table belongs to weights that the run no longer has."""
-    origins = saved_ranking(run).get("columns", {}).get(measure, {})
-    hashes = {origins[site]["weights"] for site in sites if site in origins}
+    provenance = Provenance.load(run.analysis) or Provenance()
+    hashes = provenance.weights(measure, sites)
     return bool(hashes) and hashes != {weights_hash(run)}

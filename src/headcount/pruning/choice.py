@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 
 from headcount.errors import UserError
-from headcount.heads import Head, HeadLayout
+from headcount.heads import TABLE_CSV, Head, HeadLayout
 from headcount.pruning.by_score import numbers_of
 from headcount.pruning.methods import METHODS
 from headcount.pruning.selection import Request, Selection
@@ -24,7 +24,7 @@ def check_choice(settings: PruneSettings, run: Run) -> None:
     if name not in numeric:
         known = dict.fromkeys([*METHODS, *numeric])
         raise UserError(
-            f"--by {name}: no pruning method, and {run.analysis / 'heads.csv'} has no such numbers"
+            f"--by {name}: no pruning method, and {run.analysis / TABLE_CSV} has no such numbers"
             f" of the heads at {','.join(settings.sites)}.",
             f"Choose among {', '.join(known)}.",
         )

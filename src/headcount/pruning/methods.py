@@ -14,7 +14,7 @@ from headcount.pruning.by_score import ScoredHeads, measured_scores, seeded_scor
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import TopKGates
-from headcount.ranking.measuring import MEASURES
+from headcount.ranking.measures import MEASURES
 from headcount.registry import Registry
 
 if TYPE_CHECKING:
@@ -129,15 +129,13 @@ def method_named(name: str) -> Method:
 
 def _by_measure(name: str) -> Method:
     """Pruning by a measure, with the measure's own words."""
-    place = list(MEASURES).index(name) if name in MEASURES else -1
-    if place < 0:
-        raise KeyError(name)
-    entry = MEASURES[name] if isinstance(MEASURES, Mapping) else None
+    measure = MEASURES[name]
+    place = list(MEASURES).index(name)
     return Method(
         name=name,
-        help=f"the heads with the best {name} stay" if entry is None else entry.help,
-        label=getattr(entry, "pruned_label", "") or f"by {getattr(entry, 'label', name)}",
-        colour=getattr(entry, "colour", "") or MEASURE_COLOURS[place % len(MEASURE_COLOURS)],
+        help=measure.help,
+        label=f"by {measure.label}",
+        colour=MEASURE_COLOURS[place % len(MEASURE_COLOURS)],
         needs="keep",
         make=ScoredHeads.of,
         scores=measured_scores,

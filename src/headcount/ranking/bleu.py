@@ -2,49 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from headcount.heads import Head
-from headcount.model.decoding import Search
 from headcount.model.gating import gated, mask_gates
 from headcount.model.transformer import Transformer
-from headcount.progress import Progress
-from headcount.ranking.sentences import Sentences
-from headcount.run import Run
+from headcount.ranking.evidence import WholeCorpus
 from headcount.scoring import score_lines
-from headcount.training.distribution import Workers
 from headcount.translation import translate_tokens
 
 
-def bleu_losses(
-    run: Run,
-    sentences: Sentences,
-    heads: Sequence[Head],
-    search: Search,
-    workers: Workers,
-    progress: Progress,
-) -> Tensor:
+def bleu_losses(corpus: WholeCorpus) -> Tensor:
     """BLEU of the whole model minus BLEU without each head, `[heads]`.
 
     Every head takes a translation of all sentences; processes share out the heads.
     """
 
+    run, sentences, workers = corpus.run, corpus.sentences, corpus.workers
+
     def bleu() -> float:
-        found = translate_tokens(run, sentences.sources, search)
-        lines = run.target_tokenizer.decode_batch(best[0].tokens for best in found)
+        beams = translate_tokens(run, sentences.sources, corpus.search)
+        lines = run.target_tokenizer.decode_batch(best[0].tokens for best in beams)
         return score_lines(lines, sentences.reference_lines or []).bleu.value
 
     full = bleu()
-    losses = torch.zeros(len(heads), dtype=torch.float64)
-    mine = workers.share(list(enumerate(heads)))
-    for done, (place, head) in enumerate(mine):
-        progress("BLEU without each head", done, len(mine))
+    losses = torch.zeros(len(corpus.heads), dtype=torch.float64)
+    mine = workers.share(list(enumerate(corpus.heads)))
+    for done, (number, head) in enumerate(mine):
+        corpus.progress("BLEU without each head", done, len(mine))
         with gated(run.model, without(run.model, head)):
-            losses[place] = full - bleu()
-    progress("BLEU without each head", len(mine), len(mine))
+            losses[number] = full - bleu()
+    corpus.progress("BLEU without each head", len(mine), len(mine))
     return workers.sum(losses.to(workers.device)).cpu()
 
 

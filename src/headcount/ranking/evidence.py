@@ -1,17 +1,86 @@
-"""What a measure found in each sentence: enough for its value and for a bootstrap."""
+"""What a measure is given, and what it gives back: enough for its value and for a bootstrap."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headcount.heads import Head
+from headcount.model.decoding import Search
+from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
+from headcount.progress import Progress
+from headcount.ranking.sentences import Sentences
+from headcount.run import Run
+from headcount.training.distribution import Workers
+
+if TYPE_CHECKING:
+    from headcount.ranking.lrp.relevance import RelevanceSums
 
 Place = tuple[str, int]
+
+Sums = tuple[Tensor, Tensor]
+"""Sums over the steps or tokens of each sentence, `[batch, heads]`, and how many there were,
+`[batch, heads]` or `[batch, 1]`."""
+
+
+@dataclass(frozen=True)
+class PrefixBatch:
+    """A recorded forward pass of sentences with what the decoder read.
+
+    source     `[batch, source]`, ends in EOS and padding
+    prefix     `[batch, steps]`, START and target tokens, padding
+    tokens     number of target tokens of each sentence, falling; generation steps are one more
+    recording  what the pass left at named places (`model/recording.py`)
+    places     the attentions whose heads are measured, in the order of the head table
+    source_eos the source vocabulary's EOS
+    relevance  LRP of this ranking
+    """
+
+    model: Transformer
+    source: Tensor
+    prefix: Tensor
+    tokens: list[int]
+    recording: Recording
+    places: list[Place]
+    source_eos: int
+    relevance: RelevanceSums | None
+
+
+@dataclass(frozen=True)
+class LossBatch:
+    """Sentences with their references, for what happens to the loss.
+
+    `source` `[batch, source]`, `target_input` and `labels` `[batch, target]`, padded.
+    """
+
+    model: Transformer
+    source: Tensor
+    target_input: Tensor
+    labels: Tensor
+    heads: list[Head]
+    places: list[Place]
+
+    @property
+    def counts(self) -> Tensor:
+        """Target tokens of each sentence, EOS counted: `[batch, 1]`."""
+        return (self.labels != self.model.target_pad).sum(1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class WholeCorpus:
+    """All sentences at once, for measures that are no mean over sentences."""
+
+    run: Run
+    sentences: Sentences
+    heads: list[Head]
+    search: Search
+    workers: Workers
+    progress: Progress
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,27 @@ from torch import Tensor
 from headcount.data.batches import evaluation_batches
 from headcount.heads import Head
 from headcount.model.decoding import GREEDY, Search, beam_search
-from headcount.model.recording import Recording, record
+from headcount.model.recording import record
 from headcount.progress import Progress
-from headcount.ranking.ablation import ablation
-from headcount.ranking.confidence import confidence
-from headcount.ranking.evidence import Evidence, EvidenceStore, Place, places_of
-from headcount.ranking.gradient import gradient
-from headcount.ranking.lrp.audit import MEASURED, AuditRow, audit_rows, stations
+from headcount.ranking.evidence import (
+    Evidence,
+    EvidenceStore,
+    LossBatch,
+    Place,
+    PrefixBatch,
+    WholeCorpus,
+    places_of,
+)
+from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.options import LrpOptions
-from headcount.ranking.lrp.propagate import Propagation
-from headcount.ranking.lrp.relevance import head_relevance
+from headcount.ranking.lrp.relevance import RelevanceSums
+from headcount.ranking.measures import LRP, MEASURES
 from headcount.ranking.sentences import Sentences, padded
 from headcount.run import Run
 from headcount.training.distribution import Workers
 
-MEASURES = ("lrp", "confidence", "ablation", "gradient")
-ON_PREFIX = frozenset({"lrp", "confidence"})
-ON_REFERENCE = frozenset({"ablation", "gradient"})
-
 BATCH_TOKENS = 500
-"""Padded source tokens of a batch: little padding, and of what LRP records much stays in caches."""
+"""Padded source tokens of a batch: little padding, and much of what LRP records stays in caches."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,14 @@ class MeasureSettings:
 
 @dataclass(frozen=True)
 class Measured:
-    """Evidence of each measure, and where the relevance of LRP went."""
+    """What each measure gave, and where the relevance of LRP went.
+
+    `evidence` of the measures that are means over sentences; `values` `[heads]` of all.
+    """
 
     heads: list[Head]
     evidence: dict[str, Evidence]
+    values: dict[str, Tensor]
     audit: list[AuditRow]
     steps: int
     unusable: dict[str, int]
@@ -60,20 +65,20 @@ def measure(
     """Measure heads on the sentences; every process comes to the same result."""
     batches = evaluation_batches(sentences.lengths, BATCH_TOKENS)
     mine = workers.share(batches)
-    pass_ = _Pass(run, sentences, settings)
+    measuring = _Measuring(run, sentences, settings)
     was_training = run.model.training
     run.model.eval()
     try:
         for done, indices in enumerate(mine):
             progress("Measuring heads", done, len(mine))
-            pass_.batch(indices.tolist())
+            measuring.batch(indices.tolist())
         progress("Measuring heads", len(mine), len(mine))
+        return measuring.result(workers, progress)
     finally:
         run.model.train(was_training)
-    return pass_.result(workers)
 
 
-class _Pass:
+class _Measuring:
     """Evidence while batches come in."""
 
     def __init__(self, run: Run, sentences: Sentences, settings: MeasureSettings) -> None:
@@ -82,69 +87,56 @@ class _Pass:
         self.device = run.model.output_weight.device
         self.heads = run.model.heads.heads(settings.sites)
         self.places: list[Place] = places_of(run.model, settings.sites)
-        self.store = EvidenceStore(len(sentences), self.heads, settings.measures)
-        self.propagation = Propagation(run.model, settings.lrp, source="enc" in settings.sites)
-        self.steps = 0
-        self.unusable = torch.zeros(len(self.places), dtype=torch.float64)
-        self.stations = stations(run.model, self.propagation.source)
-        self.audit_sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
-        self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
+        wanted = [MEASURES[name] for name in settings.measures]
+        self.on_prefix = [m for m in wanted if m.on_prefix]
+        self.on_loss = [m for m in wanted if m.on_loss]
+        self.on_corpus = [m for m in wanted if m.on_corpus]
+        self.records = frozenset[str]().union(*(m.records for m in self.on_prefix))
+        of_sentences = [m.name for m in (*self.on_prefix, *self.on_loss)]
+        self.store = EvidenceStore(len(sentences), self.heads, of_sentences)
+        self.relevance: RelevanceSums | None = None
+        if LRP in settings.measures:
+            self.relevance = RelevanceSums(run.model, settings.lrp, self.places)
 
     def batch(self, rows: list[int]) -> None:
         """Measure the sentences `rows`."""
-        wanted = set(self.settings.measures)
-        if wanted & ON_PREFIX:
+        if self.on_prefix:
             self._on_prefix(rows)
-        if wanted & ON_REFERENCE:
-            self._on_reference(rows)
+        if self.on_loss:
+            self._on_loss(rows)
 
     def _on_prefix(self, rows: list[int]) -> None:
-        """LRP and confidence: from one forward pass of sentences in the order of falling steps."""
+        """From one forward pass of the sentences, those with the most generation steps first."""
         targets = self._targets(rows)
         order = sorted(range(len(rows)), key=lambda i: -len(targets[i]))
         rows, targets = [rows[i] for i in order], [targets[i] for i in order]
         source = self._source(rows)
         ids = self.run.target_tokenizer
         prefix = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
-        lengths = [len(tokens) for tokens in targets]
-        if "lrp" in self.settings.measures:
-            recording = self.propagation.record(source, prefix)
-            self._lrp(rows, recording, [length + 1 for length in lengths])
-        else:
-            with torch.no_grad(), record(self.model, {"weights"}) as recording:
-                memory, mask = self.model.encode(source)
-                self.model.decode(prefix, memory, mask)
-        if "confidence" in self.settings.measures:
-            eos = self.run.source_tokenizer.eos
-            found = confidence(recording, source, lengths, self.places, eos)
-            self.store.put("confidence", rows, *found)
+        with torch.no_grad(), record(self.model, self.records) as recording:
+            memory, mask = self.model.encode(source)
+            self.model.decode(prefix, memory, mask)
+        batch = PrefixBatch(
+            self.model, source, prefix, list(map(len, targets)), recording, self.places,
+            self.run.source_tokenizer.eos, self.relevance,
+        )  # fmt: skip
+        for measure in self.on_prefix:
+            assert measure.on_prefix is not None
+            self.store.put(measure.name, rows, *measure.on_prefix(batch))
 
-    def _lrp(self, rows: list[int], recording: Recording, steps: list[int]) -> None:
-        propagated = self.propagation.propagate(recording, steps)
-        normalise = self.settings.lrp.normalise
-        found = head_relevance(propagated, self.places, steps, normalise)
-        self.store.put("lrp", rows, found.sums, found.counts)
-        self.steps += sum(steps)
-        self.unusable += found.unusable.double().cpu()
-        table = found.audit.table()
-        self.audit_sums = self.audit_sums + table[:-1]
-        self.largest = torch.maximum(self.largest, table[-1])
-
-    def _on_reference(self, rows: list[int]) -> None:
-        """Ablation and gradient: what happens to the loss of the references."""
+    def _on_loss(self, rows: list[int]) -> None:
+        """From what happens to the loss of the references."""
         references = self.sentences.references
         assert references is not None  # checked where the settings are made
         ids = self.run.target_tokenizer
         targets = [references[i] for i in rows]
-        source = self._source(rows)
         target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
         labels = padded([[*tokens, ids.eos] for tokens in targets], ids.pad, self.device)
-        counts = (labels != ids.pad).sum(1, keepdim=True)
-        batch = (source, target_input, labels)
-        if "ablation" in self.settings.measures:
-            self.store.put("ablation", rows, ablation(self.model, *batch, self.heads), counts)
-        if "gradient" in self.settings.measures:
-            self.store.put("gradient", rows, gradient(self.model, *batch, self.places), counts)
+        source = self._source(rows)
+        batch = LossBatch(self.model, source, target_input, labels, self.heads, self.places)
+        for measure in self.on_loss:
+            assert measure.on_loss is not None
+            self.store.put(measure.name, rows, *measure.on_loss(batch))
 
     def _source(self, rows: list[int]) -> Tensor:
         ids = self.run.source_tokenizer
@@ -162,27 +154,23 @@ class _Pass:
             assert references is not None
             return [references[i] for i in rows]
         search, ids = self.settings.search, self.run.target_tokenizer
-        found = beam_search(self.model, self._source(rows), search, start=ids.start, eos=ids.eos)
+        beams = beam_search(self.model, self._source(rows), search, start=ids.start, eos=ids.eos)
         positions = self.model.config.max_positions
         limits = [search.limit(len(self.sentences.sources[i]) + 1, positions) for i in rows]
-        return [best[0].tokens[: n - 1] for best, n in zip(found, limits, strict=True)]
+        return [best[0].tokens[: n - 1] for best, n in zip(beams, limits, strict=True)]
 
-    def result(self, workers: Workers) -> Measured:
-        """What all processes found together."""
-        names = self.stations
-        largest = torch.zeros(workers.world, len(names), dtype=torch.float64)
-        largest[workers.rank] = self.largest
-        steps = torch.tensor([float(self.steps)], dtype=torch.float64)
-        for tensor in (self.store.table, self.audit_sums, largest, steps, self.unusable):
-            tensor.copy_(workers.sum(tensor.to(workers.device)))
-        table = torch.cat([self.audit_sums, largest.amax(0, keepdim=True)])
-        places = [f"{site}.{layer}" for site, layer in self.places]
-        unusable = dict(zip(places, map(int, self.unusable.tolist()), strict=True))
-        lrp = "lrp" in self.settings.measures
-        return Measured(
-            heads=self.heads,
-            evidence=self.store.evidence(),
-            audit=audit_rows(names, table, int(steps)) if lrp else [],
-            steps=int(steps),
-            unusable=unusable if lrp else {},
+    def result(self, workers: Workers, progress: Progress) -> Measured:
+        """What all processes measured together."""
+        self.store.table.copy_(workers.sum(self.store.table.to(workers.device)))
+        evidence = self.store.evidence()
+        values = {name: each.values() for name, each in evidence.items()}
+        corpus = WholeCorpus(
+            self.run, self.sentences, self.heads, self.settings.search, workers, progress
         )
+        for measure in self.on_corpus:
+            assert measure.on_corpus is not None
+            values[measure.name] = measure.on_corpus(corpus)
+        if self.relevance is None:
+            return Measured(self.heads, evidence, values, [], 0, {})
+        report = self.relevance.report(workers)
+        return Measured(self.heads, evidence, values, report.audit, report.steps, report.unusable)

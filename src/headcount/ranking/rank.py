@@ -14,22 +14,22 @@ from torch import Tensor
 
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
-from headcount.files import owned, read_json, write_json
+from headcount.files import owned
 from headcount.heads import SITES, Head, HeadTable, parse_sites
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
-from headcount.ranking.bleu import bleu_losses
 from headcount.ranking.evidence import Evidence
 from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.options import LrpOptions
-from headcount.ranking.measuring import MEASURES, ON_REFERENCE, Measured, MeasureSettings, measure
+from headcount.ranking.measures import BLEU, MEASURES, RANDOM
+from headcount.ranking.measuring import Measured, MeasureSettings, measure
+from headcount.ranking.provenance import Provenance
 from headcount.ranking.sentences import Lines, load_sentences
 from headcount.registry import name_list
 from headcount.run import WEIGHTS, Run, load_run
 from headcount.training.distribution import Workers, connect
 
-RANKING = "ranking.json"
 AGREEMENT = "agreement.json"
 PREFIXES = ("own", "reference")
 
@@ -37,14 +37,8 @@ PREFIXES = ("own", "reference")
 class Ranking(HeadTable):
     """The head table of one ranking, with what stands behind its columns.
 
-    In every column more means that the head matters more:
-
-    lrp            relevance, normalised over the heads of a layer
-    confidence     mean of the largest attention weight
-    ablation       rise of the loss, nats a target token, without the head
-    ablation_bleu  BLEU points lost without the head
-    gradient       mean |d loss / d gate|, nats a target token
-    random         random numbers: the floor for every comparison
+    In every column more means that the head matters more; `MEASURES` says what each of them is.
+    `random` has random numbers: what chance looks like in every comparison.
     """
 
     def __init__(self, heads: Iterable[Head]) -> None:
@@ -65,14 +59,23 @@ class Ranking(HeadTable):
         return agreement(self.evidence, fixed, self.heads, replicates, seed)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values."""
+        """All of it as JSON values, but for the evidence."""
         return {**self.about, "audit": [asdict(row) for row in self.audit], "heads": self.rows()}
 
-    def save_to(self, run: Run) -> None:
-        """Add the columns to the run's head table and write `ranking.json` beside it.
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Ranking:
+        """Read `to_json`, what `headcount rank --json` prints."""
+        rows = {Head.parse(row["head"]): row for row in value["heads"]}
+        ranking = cls(rows)
+        ranking.about = {k: v for k, v in value.items() if k not in ("audit", "heads")}
+        ranking.audit = [AuditRow(**row) for row in value["audit"]]
+        ranking.add_rows(rows)
+        return ranking
 
-        Heads of sites that were not ranked keep what they had. `ranking.json` says of every column
-        and site how its numbers came about, and keeps the last audit.
+    def save_to(self, run: Run) -> None:
+        """Add the columns to the run's head table, and how they came about to `measures.json`.
+
+        Heads of sites that were not ranked keep what they had.
         """
         table = run.head_table()
         ranked = set(self.heads)
@@ -80,21 +83,10 @@ class Ranking(HeadTable):
             old = table.columns.get(name, {})
             table.add(name, {h: v for h, v in old.items() if h not in ranked} | column)
         table.save(run.analysis)
-        before = saved_ranking(run)
-        origins = before.get("columns", {})
+        provenance = Provenance.load(run.analysis) or Provenance()
         origin = {**self.about, "weights": weights_hash(run)}
-        for name in self.columns:
-            origins[name] = origins.get(name, {}) | dict.fromkeys(self.about["sites"], origin)
-        audit: dict[str, Any] = {"audit": [asdict(row) for row in self.audit], "audit_of": origin}
-        if not self.audit:  # the last one stays, with what it is the audit of
-            audit = {name: before.get(name) for name in audit}
-        write_json(run.analysis / RANKING, {**self.about, **audit, "columns": origins})
-
-
-def saved_ranking(run: Run) -> dict[str, Any]:
-    """What `ranking.json` of a run says; nothing where there is none."""
-    path = run.analysis / RANKING
-    return read_json(path) if path.is_file() else {}
+        provenance.add(self.columns, origin, self.audit)
+        provenance.save(run.analysis)
 
 
 def weights_hash(run: Run) -> str | None:
@@ -128,17 +120,18 @@ def rank(
     """Rank the heads of a run on some sentences.
 
     source     a file with one sentence per line, or a list of sentences; `reference` likewise
-    by         measures, `"lrp,confidence"` or a list, of `lrp`, `confidence`, `ablation` and
-               `gradient`; the last two need references. Default: all that there is text for
+    by         measures, `"lrp,confidence"` or a list: names of `MEASURES`, some of which need
+               references. Default: all that there is text for, but for slow ones
     sites      which attention, `"enc,cross"` or a list
     rule       for LRP, as are `layer_norm`, `bias`, `attention`, `normalise` and `epsilon`: see
                `LrpOptions`
     prefix     what the decoder reads for LRP and confidence: the model's `own` translation,
                decoded with `beam`, or the `reference`
-    bleu       also BLEU lost without each head: one translation of all sentences per head
+    bleu       also `ablation_bleu`: one translation of all sentences per head
     sentences  how many to use, spread evenly over the data; all by default
     seed       of the `random` column
-    save       write the run's head table and `analysis/ranking.json`
+    save       add the columns to the run's head table, and how they came about to
+               `analysis/measures.json`
 
     Under torchrun every process comes to the same result and the first one writes it, unless
     `workers` says who is to share the work.
@@ -162,9 +155,6 @@ def rank(
         report = progress if progress and workers.leader else silent
         measured = measure(run, ready, settings, workers, report)
         ranking = _table(measured, seed)
-        if bleu:
-            lost = bleu_losses(run, ready, measured.heads, search, workers, report)
-            ranking.add("ablation_bleu", _column(measured.heads, lost))
         ranking.about = {
             "measures": list(measures),
             "sites": list(sites),
@@ -185,7 +175,7 @@ def rank(
 
 
 def random_scores(heads: Iterable[Head], seed: int) -> dict[Head, float]:
-    """A number in [0, 1) for each head: the same in a pruned model, or with fewer sites."""
+    """A number in [0, 1) for each head: the same in a pruned model, and with fewer sites."""
     scores = {}
     for head in heads:
         digest = hashlib.blake2b(f"{seed} {head}".encode(), digest_size=6).digest()
@@ -196,9 +186,9 @@ def random_scores(heads: Iterable[Head], seed: int) -> dict[Head, float]:
 def _table(measured: Measured, seed: int) -> Ranking:
     ranking = Ranking(measured.heads)
     ranking.evidence, ranking.audit = measured.evidence, measured.audit
-    for name, evidence in measured.evidence.items():
-        ranking.add(name, _column(measured.heads, evidence.values()))
-    ranking.add("random", random_scores(measured.heads, seed))
+    for name, values in measured.values.items():
+        ranking.add(name, _column(measured.heads, values))
+    ranking.add(RANDOM, random_scores(measured.heads, seed))
     return ranking
 
 
@@ -209,17 +199,17 @@ def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
 
 
 def _measures(by: str | Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
+    """The measures that are asked for, in the order of the registry."""
     if by is None:
-        by = [name for name in MEASURES if referenced or name not in ON_REFERENCE]
-    by = name_list(by)
-    unknown = [name for name in by if name not in MEASURES]
-    if unknown or not by:
+        entries = [m for m in MEASURES.values() if m.default]
+        names = {m.name for m in entries if referenced or not m.needs_references}
+    else:
+        names = {MEASURES.find(name).name for name in name_list(by) or [""]}
+    names |= {BLEU} if bleu else set()
+    wanted = tuple(name for name in MEASURES if name in names)
+    lacking = [name for name in wanted if MEASURES[name].needs_references and not referenced]
+    if lacking:
         raise UserError(
-            f"There is no measure '{','.join(unknown)}'.", f"Choose among {', '.join(MEASURES)}."
+            f"{lacking[0]} needs reference translations.", "Give them with --ref, or leave it out."
         )
-    needing = [name for name in by if name in ON_REFERENCE] + ["--bleu"] * bleu
-    if needing and not referenced:
-        raise UserError(
-            f"{needing[0]} needs reference translations.", "Give them with --ref, or leave it out."
-        )
-    return tuple(name for name in MEASURES if name in by)
+    return wanted

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from headcount.config import Config, load_recipe
 from headcount.pruning.methods import EXACT, GATES, method_named
-from headcount.ranking.measuring import MEASURES
+from headcount.ranking.measures import MEASURES
+from headcount.ranking.provenance import MEASURES_FILE
 from headcount.role.parses import SPACY_LANGUAGE
 from headcount.study.models import FULL, PRUNED, SCRATCH, Model, models_of
 from headcount.study.paired import sentence_counts_path
@@ -161,7 +162,7 @@ def _analysis_stages(
         f"{making.name}/rank", "rank",
         (HEADCOUNT, "rank", str(run), "--src", dev[0], "--ref", dev[1], "--sites", analysis.sites,
          "--sentences", str(sentences)),
-        (run / "analysis" / "ranking.json",), (making.name,), (), (),
+        (run / "analysis" / MEASURES_FILE,), (making.name,), (), (),
         sentences * SECONDS_A_RANKED_SENTENCE,
     )  # fmt: skip
     parses: tuple[str, ...] = ("--src", _side(corpus, "test", data.source))

@@ -26,7 +26,7 @@ from headcount.errors import UserError
 from headcount.files import inside, parsing, read_json
 from headcount.heads import Head, HeadLayout, HeadTable
 from headcount.pruning.record import PRUNING
-from headcount.ranking.rank import RANKING
+from headcount.ranking.provenance import Provenance
 from headcount.role.result import ROLES, Roles
 from headcount.run import CONFIG, HEADS, load_config
 from headcount.study.models import FULL, KINDS, Model
@@ -69,7 +69,7 @@ class StudyModel(Model):
     heads: HeadLayout
     table: HeadTable
     roles: Roles | None = None
-    ranking: Mapping[str, Any] | None = None
+    ranking: Provenance | None = None
     pruning: Mapping[str, Any] | None = None
     gates: GateHistory | None = None
     scores: ModelScores = field(default_factory=ModelScores)
@@ -249,7 +249,7 @@ def _read_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
         heads=layout,
         table=HeadTable.load(analysis, layout.heads()),
         roles=Roles.load(analysis / ROLES) if (analysis / ROLES).is_file() else None,
-        ranking=dict(read_json(analysis / RANKING)) if (analysis / RANKING).is_file() else None,
+        ranking=Provenance.load(analysis),
         pruning=pruning,
         gates=_gates(run, pruning),
         scores=ModelScores.load(scores) if scores.is_file() else ModelScores(),

@@ -10,6 +10,7 @@ import torch
 from headcount.heads import SITES
 from headcount.pruning.methods import method_named
 from headcount.ranking.agreement import comparisons, spearman
+from headcount.ranking.measures import MEASURES
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.role.result import BestHead
 from headcount.study.cases import Case, cases_of, first_seeds, retained
@@ -17,8 +18,6 @@ from headcount.study.claims.verdict import Verdict
 from headcount.study.models import FULL, SCRATCH
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell, Column, Table
-
-MEASURES = ("lrp", "confidence", "ablation", "ablation_bleu", "gradient")
 
 
 def all_tables(results: StudyResults) -> list[Table]:

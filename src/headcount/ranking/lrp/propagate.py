@@ -33,9 +33,10 @@ from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.rules import RULES
 
 KINDS = frozenset(
-    {"residual", "input", "memory", "values", "weights", "outputs", "hidden_in", "hidden"}
-    | {"output", "sum", "result"}
+    {"residual", "input", "memory", "queries", "keys", "values", "weights", "outputs"}
+    | {"hidden_in", "hidden", "output", "sum", "result"}
 )
+"""What must be recorded of a forward pass. Keys and queries are parts of what values are, too."""
 CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
 """Bytes of one message. On a CPU larger ones leave the cache and make less use of causality."""
 REACHING = 0.6
@@ -88,8 +89,7 @@ class Propagation:
     @torch.no_grad()
     def record(self, source: Tensor, prefix: Tensor) -> Recording:
         """One forward pass: tokens `[batch, source]` and decoder inputs `[batch, steps]`."""
-        kinds = KINDS if self.options.attention == "constant" else KINDS | {"queries", "keys"}
-        with record(self.model, kinds) as recording:
+        with record(self.model, KINDS) as recording:
             memory, mask = self.model.encode(source)
             self.model.decode(prefix, memory, mask)
         return recording

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headcount.ranking.evidence import Place
-from headcount.ranking.lrp.audit import Audit
+from headcount.model.recording import Recording
+from headcount.model.transformer import Transformer
+from headcount.ranking.evidence import Place, Sums
+from headcount.ranking.lrp.audit import MEASURED, Audit, AuditRow, audit_rows, stations
 from headcount.ranking.lrp.descent import Propagated
+from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.propagate import Propagation
+from headcount.training.distribution import Workers
 
 FLOOR = 0.01
 """Below this share of the sum of absolute values a signed sum is no measure of a layer's whole."""
@@ -28,6 +33,52 @@ class HeadRelevance:
     counts: Tensor
     unusable: Tensor
     audit: Audit
+
+
+@dataclass(frozen=True)
+class RelevanceReport:
+    """What all batches said together: where relevance went, steps, and steps left out by layer."""
+
+    audit: list[AuditRow]
+    steps: int
+    unusable: dict[str, int]
+
+
+class RelevanceSums:
+    """LRP of one ranking: relevance batch by batch, and the audit of all of them."""
+
+    def __init__(self, model: Transformer, options: LrpOptions, places: Sequence[Place]) -> None:
+        self.places, self.normalise = list(places), options.normalise
+        source = any(site == "enc" for site, _ in places)
+        self.propagation = Propagation(model, options, source=source)
+        self.stations = stations(model, source)
+        self.steps = torch.zeros(1, dtype=torch.float64)
+        self.unusable = torch.zeros(len(self.places), dtype=torch.float64)
+        self.sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
+        self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
+
+    def add(self, recording: Recording, steps: Sequence[int]) -> Sums:
+        """Relevance of a recorded batch whose sentences have so many generation steps."""
+        propagated = self.propagation.propagate(recording, steps)
+        relevance = head_relevance(propagated, self.places, steps, self.normalise)
+        self.steps += sum(steps)
+        self.unusable += relevance.unusable.double().cpu()
+        table = relevance.audit.table()
+        self.sums += table[:-1]
+        self.largest = torch.maximum(self.largest, table[-1])
+        return relevance.sums, relevance.counts
+
+    def report(self, workers: Workers) -> RelevanceReport:
+        """The sums over all processes."""
+        largest = torch.zeros(workers.world, len(self.stations), dtype=torch.float64)
+        largest[workers.rank] = self.largest
+        for tensor in (self.sums, largest, self.steps, self.unusable):
+            tensor.copy_(workers.sum(tensor.to(workers.device)))
+        table = torch.cat([self.sums, largest.amax(0, keepdim=True)])
+        steps = int(self.steps)
+        names = [f"{site}.{layer}" for site, layer in self.places]
+        unusable = dict(zip(names, map(int, self.unusable.tolist()), strict=True))
+        return RelevanceReport(audit_rows(self.stations, table, steps), steps, unusable)
 
 
 def head_relevance(

@@ -52,6 +52,6 @@ def _name(model: StudyModel, column: str) -> str:
     """Which reading a column is of: its name says so, or the record of the ranking does."""
     if column != "lrp":
         return NAMES[column.removeprefix("lrp_")]
-    record = model.ranking or {}
-    origin = record.get("columns", {}).get("lrp", {}).get("enc", record)
+    columns = model.ranking.columns if model.ranking else {}
+    origin = columns.get("lrp", {}).get("enc", {})
     return NAMES.get((origin.get("lrp") or {}).get("normalise", "absolute"), ABSOLUTE)

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.heads import Head
+from headcount.ranking.measures import MEASURES
 from headcount.role.result import Role
 from headcount.study.cases import Case, cases_of, first_seeds, functions_of
 from headcount.study.figures.drawing import (
@@ -135,7 +136,7 @@ def _blocks(cases: Sequence[Case], columns: Sequence[str]) -> tuple[Figure, list
         panels = figure.subplots(len(cases), len(ratios), squeeze=False, width_ratios=ratios)
         for row, (case, grid) in enumerate(zip(cases, grids, strict=True)):
             for panel, column in zip(panels[row], columns, strict=False):
-                title = {"lrp": "relevance (LRP)", "confidence": "confidence"}[column]
+                title = MEASURES[column].label
                 _heat(panel, grid, column, title if len(cases) == 1 else f"{case.label}: {title}")
             _functions(panels[row][-1], grid, "functions")
             panels[row][0].set_ylabel("layer")
