@@ -15,6 +15,7 @@ from headcount.cli import app
 from headcount.data.builtin import generate
 from headcount.data.conllu import write_conllu
 from headcount.errors import UserError
+from headcount.run import resolve_run
 
 if TYPE_CHECKING:
     from conftest import Place
@@ -87,3 +88,35 @@ def test_the_verb_is_a_function_of_the_package() -> None:
         "else:\n    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_typed_sentences_are_looked_at_and_nothing_is_written(place: Place) -> None:
+    folder = place.folder / "run"
+    before = sorted(path.name for path in folder.rglob("*"))
+    done = call(
+        folder, "--text", "the queen sees the king .", "--relations", "none", "--json", "-q"
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["data"]["sentences"] == 1
+    assert sorted(path.name for path in folder.rglob("*")) == before
+    both = call(folder, "--text", "the queen", "--src", place.source)
+    assert isinstance(both.exception, UserError)
+
+
+def test_the_shipped_model_is_called_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = call("demo", "--text", "I saw the cat .", "--relations", "none", "-q")
+    assert done.exit_code == 0, done.output
+    assert "layers (rows) by heads (columns)" in done.output
+    assert not (resolve_run("demo") / "analysis").exists()
+
+
+def test_what_is_printed_fits_80_columns(place: Place) -> None:
+    arguments = [str(place.folder / "run"), "--conllu", str(place.conllu), "--sites"]
+    arguments += ["enc,dec,cross", "--threshold", "0.01", "--margin", "0", "--full", "-q"]
+    done = CliRunner().invoke(app, ["roles", *arguments], env={"COLUMNS": "80"})
+    assert done.exit_code == 0, done.output
+    assert max(map(len, done.output.splitlines())) <= 80
+    assert "…" not in done.output.replace("…”", "")  # no heading or cell is cut
+    for expected in ("positional heads", "of the two", "Confidence: mean"):
+        assert expected in done.output

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headcount.data.sampling import spread_places, spread_stream
 from headcount.errors import UserError
-from headcount.role.text import Text, spread
+from headcount.ranking.sentences import load_sentences
+from headcount.role.text import Text
 
 if TYPE_CHECKING:
     from conftest import Place
@@ -19,10 +21,24 @@ if TYPE_CHECKING:
 
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_a_sample_is_evenly_spread(limit: int, total: int) -> None:
-    chosen = list(spread(range(total), limit, total))
+    chosen = list(spread_stream(range(total), limit, total))
+    assert chosen == spread_places(total, limit)
     assert len(chosen) == min(limit, total)
     gaps = {b - a for a, b in pairwise(chosen)}
     assert not gaps or max(gaps) - min(gaps) <= 1
+
+
+@pytest.mark.parametrize("limit", [1, 2, 7, 59])
+def test_rank_and_roles_take_the_same_sentences(place: Place, limit: int) -> None:
+    """Also where some lines are empty."""
+    lines = [sentence.text for sentence in place.sentences]
+    lines[3:3] = ["", "  "]
+    place.source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    run = place.run
+    ranked = load_sentences(run, place.source, limit=limit).sources
+    analysed = [line for line, _, _ in Text.given(place.source, None, None, limit).rows()]
+    assert ranked == [run.source_tokenizer.encode(line) for line in analysed]
+    assert len(analysed) == limit
 
 
 def test_parses_alone_bring_their_own_text(place: Place) -> None:

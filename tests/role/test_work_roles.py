@@ -22,7 +22,7 @@ def test_one_encoder_pass_a_batch_and_no_decoder(place: Any, batch_tokens: int) 
         calls(SiteCounts, "add") as counted,
         calls(Attention, "weights") as looked,
     ):
-        name_roles(run, conllu=place.conllu, batch_tokens=batch_tokens, save=False)
+        name_roles(run, conllu=place.conllu, batch_tokens=batch_tokens, examples=False)
     assert called == {"encode": counted["add"]}
     assert looked["weights"] == counted["add"] * run.config.model.encoder_layers
     assert (counted["add"] == 1) == (batch_tokens > 60)
@@ -32,5 +32,5 @@ def test_projections_are_those_of_the_encoder(place: Any) -> None:
     """Queries with keys and values, `W^O` and two of the feed-forward network in each layer."""
     run = place.run
     with Operations() as operations:
-        name_roles(run, conllu=place.conllu, batch_tokens=100_000, save=False)
+        name_roles(run, conllu=place.conllu, batch_tokens=100_000, examples=False)
     assert operations.count("linear") == 4 * run.config.model.encoder_layers

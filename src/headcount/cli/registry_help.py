@@ -1,7 +1,8 @@
 """Help texts that list what is registered, looked up only when help is asked for.
 
-`{methods}` in an option's help stands for the names and help of that registry. Importing the
-registries takes seconds (they need torch), so it must not happen when a verb is merely called.
+`{methods}` in the help of a verb or an option stands for the names and help of that registry.
+Importing the registries takes seconds (they need torch), so it must not happen when a verb is
+merely called.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ REGISTRIES = {
     "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),
     "rules": ("headcount.ranking.lrp.rules", "RULES"),
+    "roles": ("headcount.role.registry", "ROLES"),
 }
 
 
@@ -33,8 +35,13 @@ class Verb(TyperCommand):
     """A command whose help lists what is registered."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Fill in the registries before anything is printed."""
-        for parameter in self.params:
-            if isinstance(parameter, TyperOption) and parameter.help:
-                parameter.help = filled(parameter.help)
+        """Fill in the registries before anything is printed, as they are now."""
+        options = [p for p in self.params if isinstance(p, TyperOption) and p.help]
+        texts = self.help, [option.help for option in options]
+        self.help = filled(self.help or "")
+        for option in options:
+            option.help = filled(option.help or "")
         super().format_help(ctx, formatter)
+        self.help = texts[0]
+        for option, text in zip(options, texts[1], strict=True):
+            option.help = text

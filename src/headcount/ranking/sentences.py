@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headcount.data.sampling import spread_places
+from headcount.data.sampling import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_lines
@@ -48,7 +48,7 @@ def load_sentences(
 ) -> Sentences:
     """Read sentences (a file, one a line, or a list) and leave out what cannot be used.
 
-    `limit` takes so many of the lines, evenly spread.
+    `limit` takes so many of the lines that are not empty, evenly spread.
     """
     lines = _lines(source, "Give source sentences, one a line.")
     targets = None if reference is None else _lines(reference, "Give references, one a line.")
@@ -60,7 +60,7 @@ def load_sentences(
     if limit is not None:
         if limit < 1:
             raise UserError(f"{limit} sentences are too few.", "Ask for at least one.")
-        chosen = spread_places(len(lines), limit)
+        chosen = spread([i for i, line in enumerate(lines) if line.strip()], limit)
         lines = [lines[i] for i in chosen]
         targets = None if targets is None else [targets[i] for i in chosen]
     return _usable(run, lines, targets)

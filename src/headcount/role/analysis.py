@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -13,18 +15,20 @@ from torch import Tensor
 from headcount.bootstrap import Bootstrap, groups_for
 from headcount.errors import UserError
 from headcount.files import owned
-from headcount.heads import parse_sites
+from headcount.heads import Head, parse_sites
 from headcount.model.decoding import GREEDY
 from headcount.model.recording import record
+from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.registry import name_list
 from headcount.role.counting import SiteCounts, SiteHeads, padded_targets
 from headcount.role.criteria import Criteria
+from headcount.role.examples import Looked, Sample, best_examples
 from headcount.role.kind import Setting
 from headcount.role.naming import name_heads
 from headcount.role.rare_words import Frequencies
 from headcount.role.relations import PAPER_RELATIONS, canonical_relations, parse_relations
-from headcount.role.result import BestHead, HeadRoles, Roles
+from headcount.role.result import BestHead, Example, HeadRoles, Roles
 from headcount.role.sentences import (
     Preparation,
     ReadySentence,
@@ -54,6 +58,7 @@ def roles(
     batch_tokens: int = BATCH_TOKENS,
     processes: int | None = None,
     seed: int = 1,
+    examples: bool = True,
     save: bool = False,
     progress: Progress | None = None,
 ) -> Roles:
@@ -67,24 +72,29 @@ def roles(
     sentences   use so many only, evenly spread over the data
     processes   for parsing; chosen by the number of sentences where it is not given
     seed        of the bootstrap
+    examples    also find the sentence in which each role of a head is seen best
+    save        write `analysis/roles.json` and the head table into the run
 
-    Writes `analysis/roles.json` and the head table of the run unless `save` is false. Under
-    torchrun every process comes to the same result and the first one writes it.
+    Under torchrun every process comes to the same result and the first one writes it.
     """
-    with connect() as workers:
+    with connect() as workers, TemporaryDirectory() as scratch:
         if not isinstance(run, Run):
             run = load_run(run, workers.device)
         text = Text.given(source, conllu, reference, sentences)
         sites = parse_sites(",".join(name_list(sites)))
         relations = () if "enc" not in sites else parse_relations(relations)
         if relations != () and text.conllu is None:
-            text = _parsed(text, run, processes, progress, workers)
+            folder = run.analysis if save else Path(scratch)
+            text = _parsed(text, run, folder, processes, progress, workers)
         criteria = criteria or Criteria()
         if relations is None and criteria.least is None:
             criteria = replace(criteria, least=LEAST_OF_ALL)
         analysis = _Analysis(run, text, sites, relations, criteria, workers)
-        analysis.count(batch_tokens, progress)
-        result = analysis.result(seed)
+        with evaluating(run.model):
+            analysis.count(batch_tokens, progress)
+            result = analysis.result(seed)
+            if examples:
+                result = result.with_examples(analysis.examples(result, batch_tokens))
         if save and workers.leader:
             with owned(run.analysis, patience=60):
                 result.save(run.analysis, run.head_table())
@@ -92,15 +102,31 @@ def roles(
         return result
 
 
+@contextmanager
+def evaluating(model: Transformer) -> Iterator[None]:
+    """The model in evaluation mode, for the length of a `with` block."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def _parsed(
-    text: Text, run: Run, processes: int | None, progress: Progress | None, workers: Workers
+    text: Text,
+    run: Run,
+    folder: Path,
+    processes: int | None,
+    progress: Progress | None,
+    workers: Workers,
 ) -> Text:
     """The text with spaCy's parses; where there are several processes, the first one parses."""
     language = run.config.data.source
     if workers.leader:
-        text = text.parsed(run.analysis, language, processes, progress)
+        text = text.parsed(folder, language, processes, progress)
     workers.wait()
-    return text if workers.leader else text.parsed(run.analysis, language, processes, None)
+    return text if workers.leader else text.parsed(folder, language, processes, None)
 
 
 class _Analysis:
@@ -123,14 +149,15 @@ class _Analysis:
             run.source_tokenizer, canonical_relations(relations), positions
         )
         self.device = run.model.output_weight.device
-        setting = Setting(
+        self.setting = Setting(
             longest=positions, relations=self.preparation.relations,
             offsets=self.preparation.offsets, frequencies=self._frequencies(),
             tokenizer=run.source_tokenizer, device=self.device,
         )  # fmt: skip
         self.counts = {
-            site: SiteCounts(SiteHeads.of(run.model.heads, site), setting) for site in sites
+            site: SiteCounts(SiteHeads.of(run.model.heads, site), self.setting) for site in sites
         }
+        self.sample = Sample()
 
     def _frequencies(self) -> Frequencies | None:
         counts, tokenizer = self.run.source_frequencies, self.run.source_tokenizer
@@ -142,18 +169,12 @@ class _Analysis:
     def count(self, batch_tokens: int, progress: Progress | None) -> None:
         """Run the model over the text once and count; then sum over processes."""
         done, total = 0, self.text.count()
-        model = self.run.model
-        was_training = model.training
-        model.eval()
-        try:
-            for batches in batches_of(self._ready(), batch_tokens):
-                for rows in self.workers.share(batches):
-                    self._count_batch(rows)
-                    done += len(rows) * self.workers.world
-                    if progress is not None:
-                        progress("Counting", min(done, total), total)
-        finally:
-            model.train(was_training)
+        for batches in batches_of(self._ready(), batch_tokens):
+            for rows in self.workers.share(batches):
+                self._count_batch(rows, self.counts)
+                done += len(rows) * self.workers.world
+                if progress is not None:
+                    progress("Counting", min(done, total), total)
         for counts in self.counts.values():
             for tensor in counts.tensors:
                 self.workers.sum(tensor)
@@ -164,31 +185,65 @@ class _Analysis:
             tokens = None if reference is None else target.encode(reference)
             sentence = self.preparation.ready(line, parse, tokens, place)
             if sentence is not None:
+                self.sample.add(sentence)
                 yield sentence
 
     @torch.inference_mode()
-    def _count_batch(self, rows: list[ReadySentence]) -> None:
+    def _count_batch(
+        self, rows: list[ReadySentence], sites: Mapping[str, SiteCounts]
+    ) -> tuple[list[list[int]] | None, dict[str, dict[int, Tensor]]]:
+        """Run the model over a batch and count; the target tokens and argmax keys come back."""
         model, tokenizer = self.run.model, self.run.source_tokenizer
         batch = SentenceBatch.of(rows, pad=tokenizer.pad, eos=tokenizer.eos, device=self.device)
-        targets = self._targets(rows) if self.counts.keys() & {"dec", "cross"} else None
-        with record(model, {"weights"}, set(self.counts)) as recording:
+        tokens = self._targets(rows) if sites.keys() & {"dec", "cross"} else None
+        real = None
+        with record(model, {"weights"}, set(sites)) as recording:
             memory, mask = model.encode(batch.source)
-            if targets is not None:
-                model.decode(targets[0], memory, mask)
-
-        for site, counts in self.counts.items():
+            if tokens is not None:
+                ids = self.run.target_tokenizer
+                target, real = padded_targets(
+                    tokens, pad=ids.pad, start=ids.start, device=self.device
+                )
+                model.decode(target, memory, mask)
+        looked = {}
+        for site, counts in sites.items():
             weights = {layer: recording[site, layer, "weights"] for layer in counts.heads.layers}
-            counts.add(batch, weights, None if targets is None else targets[1])
+            looked[site] = counts.add(batch, weights, real)
+        return tokens, looked
 
-    def _targets(self, rows: list[ReadySentence]) -> tuple[Tensor, Tensor]:
-        """The references, or the model's own greedy translations, as decoder input."""
+    def _targets(self, rows: list[ReadySentence]) -> list[list[int]]:
+        """The tokens of the references, or of the model's own greedy translations."""
         missing = [row.ids for row in rows if row.target is None]
         own = iter(translate_tokens(self.run, missing, GREEDY) if missing else ())
         tokens = [row.target if row.target is not None else next(own)[0].tokens for row in rows]
         # A translation that never ends takes all positions, and START takes one.
-        tokens = [row[: self.preparation.longest] for row in tokens]
-        target = self.run.target_tokenizer
-        return padded_targets(tokens, pad=target.pad, start=target.start, device=self.device)
+        return [row[: self.preparation.longest] for row in tokens]
+
+    def examples(self, result: Roles, batch_tokens: int) -> dict[tuple[Head, str, str], Example]:
+        """The sentence in which each role is seen best; every process works it out by itself."""
+        sample = self.sample.sentences()
+        sites = {head.site for head, found in result.heads.items() if found.roles}
+        if not sample or not sites:
+            return {}
+        setting = replace(self.setting, groups=len(sample))
+        counts = {
+            site: SiteCounts(self.counts[site].heads, setting)
+            for site in self.counts
+            if site in sites
+        }
+        texts = self.run.target_tokenizer.tokens()
+        looked: dict[tuple[str, int], Looked] = {}
+        for batches in batches_of(iter(sample), batch_tokens):
+            for rows in batches:
+                targets, argmax = self._count_batch(rows, counts)
+                for i, row in enumerate(rows):
+                    target = None if targets is None else tuple(texts[t] for t in targets[i])
+                    for site in counts:
+                        keys = {layer: places[i] for layer, places in argmax[site].items()}
+                        looked[site, row.number] = Looked(keys, None if site == "enc" else target)
+        return best_examples(
+            result.heads, sample, counts, looked, self.run.source_tokenizer.tokens()
+        )
 
     def result(self, seed: int) -> Roles:
         """Name the roles that the counts show."""

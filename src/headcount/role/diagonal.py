@@ -107,11 +107,10 @@ class Diagonal(OffsetRole):
     def sentence(self, name: str) -> str:
         """Where the head looks, in words."""
         offset = int(name)
-        aligned = "the source token at the same relative position"
         if not offset:
-            return f"looks at {aligned}"
+            return "looks at the source token on the diagonal"
         number = "one token" if abs(offset) == 1 else f"{abs(offset)} tokens"
-        return f"looks {number} {'before' if offset < 0 else 'after'} {aligned}"
+        return f"looks {number} {'before' if offset < 0 else 'after'} the diagonal"
 
     def columns(self, scores: Scores) -> dict[str, Any]:
         """The best offset, its share, and the mean distance."""

@@ -106,4 +106,5 @@ class RareWords(PointingRole):
 
     def sentence(self, name: str) -> str:
         """What the head points at."""
-        return "points at one of the two rarest tokens of the sentence"
+        what = "the rarest token" if name == RAREST else "one of the two rarest tokens"
+        return f"points at {what}"

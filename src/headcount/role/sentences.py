@@ -42,6 +42,7 @@ class ReadySentence:
     units: list[int] | None
     arcs: list[tuple[int, int, int]]
     target: list[int] | None = None
+    text: str = ""
 
     @property
     def group(self) -> int:
@@ -102,20 +103,20 @@ class Preparation:
         mapping.tokens += len(pieces)
         ids = [piece.id for piece in pieces]
         if parse is None:
-            return ReadySentence(number, ids, None, [], target)
+            return ReadySentence(number, ids, None, [], target, text)
         spans = word_spans(parse, text)
         alignment = None if spans is None else align([(p.start, p.end) for p in pieces], spans)
         if alignment is None:
             mapping.unmapped += 1
             if len(mapping.unmapped_examples) < 10:
                 mapping.unmapped_examples.append(place)
-            return ReadySentence(number, ids, None, [], target)
+            return ReadySentence(number, ids, None, [], target, text)
         mapping.mapped += 1
         mapping.words += len(parse.words)
         mapping.joined_words += alignment.joined
         mapping.lost_words += sum(unit < 0 for unit in alignment.unit_of_word)
         arcs = self._arcs(parse, alignment, number % GROUPS)
-        return ReadySentence(number, ids, alignment.units, arcs, target)
+        return ReadySentence(number, ids, alignment.units, arcs, target, text)
 
     def _arcs(
         self, parse: Sentence, alignment: Alignment, group: int

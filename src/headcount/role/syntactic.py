@@ -158,7 +158,7 @@ class Syntactic(RoleKind):
     @property
     def baseline_is(self) -> str:
         """What the baseline is."""
-        return "always the most frequent position"
+        return "baseline"
 
     def label(self, name: str) -> str:
         """The arrow alone, short: `v→s`."""

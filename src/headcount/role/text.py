@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headcount.data.conllu import Sentence, read_conllu
+from headcount.data.sampling import spread_stream
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file
 from headcount.progress import Progress
@@ -21,7 +22,7 @@ Row = tuple[str, Sentence | None, str | None]
 """A sentence, its parse and its translation."""
 
 ONE_A_LINE = (
-    "Parse one sentence a line (CoreNLP: -ssplit.eolonly true), or give the CoNLL-U file alone."
+    "Parse one sentence per line (CoreNLP: -ssplit.eolonly true), or give the CoNLL-U file alone."
 )
 
 
@@ -43,7 +44,7 @@ class Lines:
         return (line.strip() for line in lines)
 
     def __str__(self) -> str:
-        return str(self.source) if isinstance(self.source, Path) else "the list of sentences"
+        return str(self.source) if isinstance(self.source, Path) else "the sentences"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Text:
     ) -> Text:
         """The text of files or lists; something must be in it."""
         if source is None and conllu is None:
-            raise UserError("No sentences were given.", "Give them with --src, --conllu, or both.")
+            raise UserError("No sentences were given.", "Give --src, --conllu, or --text.")
         if limit is not None and limit < 1:
             raise UserError(f"{limit} sentences are too few.", "Ask for at least one.")
         lines = None if source is None else Lines.given(source)
@@ -145,7 +146,7 @@ class Text:
             if pair is None or reference is None:
                 raise UserError(
                     f"{self} and {self.references} have different numbers of lines.",
-                    "Give one translation a sentence.",
+                    "Give one translation per sentence.",
                 )
             if pair[0]:
                 yield (*pair, reference)
@@ -168,14 +169,4 @@ class Text:
         """Evenly spread ones where there is a limit: corpora are often sorted by length."""
         if self.limit is None:
             return rows
-        return spread(rows, self.limit, self._total())
-
-
-def spread(items: Iterable[T], limit: int, total: int) -> Iterator[T]:
-    """`limit` of `total` items, evenly spread; all where there are no more than that."""
-    if limit >= total:
-        yield from items
-        return
-    for i, item in enumerate(items):
-        if (i + 1) * limit // total > i * limit // total:
-            yield item
+        return spread_stream(rows, self.limit, self._total())

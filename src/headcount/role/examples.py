@@ -1,0 +1,128 @@
+"""The sentence in which each role of a head is seen best.
+
+Which heads have a role is known only after all sentences were counted, so that a sample of them is
+read once more: a few hundred at most, evenly spread, of a length that is easy to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from torch import Tensor
+
+from headcount.heads import Head
+from headcount.role.counting import FIXED_POINT, SiteCounts
+from headcount.role.result import Example, HeadRoles
+from headcount.role.sentences import ReadySentence
+
+SHORTEST, LONGEST = 10, 25
+HANDY, OTHERS = 300, 50
+
+
+@dataclass
+class Thinned:
+    """Evenly spread items of a stream of unknown length: at least `limit`, below twice as many."""
+
+    limit: int
+    items: list[ReadySentence] = field(default_factory=list)
+    step: int = 1
+    seen: int = 0
+
+    def add(self, item: ReadySentence) -> None:
+        """Keep every `step`-th item; when there are too many, every second of these."""
+        if self.seen % self.step == 0:
+            self.items.append(item)
+            if len(self.items) >= 2 * self.limit:
+                self.items = self.items[::2]
+                self.step *= 2
+        self.seen += 1
+
+
+class Sample:
+    """Sentences to choose examples from: of a handy length, and a few others."""
+
+    def __init__(self) -> None:
+        self.handy, self.others = Thinned(HANDY), Thinned(OTHERS)
+
+    def add(self, sentence: ReadySentence) -> None:
+        """Take note of a sentence of the stream."""
+        is_handy = SHORTEST <= len(sentence.ids) <= LONGEST
+        (self.handy if is_handy else self.others).add(sentence)
+
+    def sentences(self) -> list[ReadySentence]:
+        """The sample, numbered from 0, so that each sentence is a group of its own."""
+        chosen = [*self.handy.items, *self.others.items]
+        return [replace(sentence, number=number) for number, sentence in enumerate(chosen)]
+
+
+@dataclass(frozen=True)
+class Looked:
+    """What one sentence of the sample showed at one site.
+
+    argmax: by layer, the keys `[heads, queries]`; target: the translation's tokens, if it has them
+    """
+
+    argmax: Mapping[int, Tensor]
+    target: tuple[str, ...] | None
+
+
+def best_examples(
+    heads: Mapping[Head, HeadRoles],
+    sample: Sequence[ReadySentence],
+    counts: Mapping[str, SiteCounts],
+    looked: Mapping[tuple[str, int], Looked],
+    tokens: Sequence[str],
+) -> dict[tuple[Head, str, str], Example]:
+    """For every role of every head the sentence that shows it most often and most clearly.
+
+    `counts` are those of the sample, one group per sentence; `looked[site, number]`; `tokens` are
+    the texts of the source's token ids.
+    """
+    examples = {}
+    for head, found in heads.items():
+        for role in found.roles:
+            number = _best_sentence(head, role.kind, role.name, counts[head.site], sample)
+            if number is None:
+                continue
+            site, sentence, seen = counts[head.site], sample[number], looked[head.site, number]
+            column = site.heads.heads.index(head)
+            role_counts = site.roles[role.kind]
+            name = role_counts.names.index(role.name)
+            queries = len(sentence.ids) if seen.target is None else len(seen.target)
+            row = column - site.heads.layers[head.layer].start
+            examples[head, role.kind, role.name] = Example(
+                sentence=sentence.text,
+                tokens=tuple(tokens[id_] for id_ in sentence.ids),
+                argmax=tuple(seen.argmax[head.layer][row, :queries].tolist()),
+                hits=int(role_counts.hits[number, column, name]),
+                instances=int(role_counts.totals[number, name]),
+                confidence=round(float(_confidence(site, column)[number]), 4),
+                target_tokens=seen.target,
+            )
+    return examples
+
+
+def _best_sentence(
+    head: Head, kind: str, name: str, counts: SiteCounts, sample: Sequence[ReadySentence]
+) -> int | None:
+    """The sentence with most hits among its instances, and the most confident head.
+
+    One instance more than there are keeps a sentence with a single hit from being the best one.
+    """
+    role_counts = counts.roles[kind]
+    column, n = counts.heads.heads.index(head), role_counts.names.index(name)
+    hits = role_counts.hits[:, column, n].double()
+    clarity = hits / (role_counts.totals[:, n] + 1) * _confidence(counts, column)
+
+    def order(number: int) -> tuple[bool, float]:
+        return SHORTEST <= len(sample[number].ids) <= LONGEST, float(clarity[number])
+
+    showing = [number for number in range(len(sample)) if hits[number] > 0]
+    return max(showing, key=order, default=None)
+
+
+def _confidence(counts: SiteCounts, column: int) -> Tensor:
+    """The confidence of one head in each sentence, `[sentences]`."""
+    sums = counts.confidence.sums[:, column].double() / FIXED_POINT
+    return sums / counts.confidence.queries.clamp(min=1)

@@ -1,0 +1,64 @@
+"""The sentence in which a head is seen best, and the sample that it is chosen from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headcount.role.analysis import roles
+from headcount.role.criteria import Criteria
+from headcount.role.examples import Thinned
+from headcount.role.result import Roles
+from headcount.role.sentences import ReadySentence
+
+if TYPE_CHECKING:
+    from conftest import Place
+
+
+@pytest.mark.parametrize("total", [0, 3, 9, 10, 11, 57, 1000])
+def test_a_thinned_stream_is_evenly_spread(total: int) -> None:
+    sample = Thinned(5)
+    for number in range(total):
+        sample.add(ReadySentence(number, [1], None, []))
+    numbers = [sentence.number for sentence in sample.items]
+    assert numbers == list(range(0, total, sample.step))
+    assert min(total, 5) <= len(numbers) < 10
+
+
+def test_the_example_shows_the_role(place: Place) -> None:
+    """Counted again from the argmax tokens that are stored with the sentence."""
+    result = roles(
+        place.run, place.source, relations=[], sites=["enc", "dec"], reference=place.reference,
+        criteria=Criteria(threshold=0.01),
+    )  # fmt: skip
+    tokens = place.run.source_tokenizer.tokens()
+    lines = [sentence.text for sentence in place.sentences]
+    shown = 0
+    for head, found in result.heads.items():
+        for role in found.roles:
+            example = role.seen_best
+            if role.kind != "positional" or example is None:
+                continue
+            shown += 1
+            assert example.sentence in lines
+            ids = place.run.source_tokenizer.encode(example.sentence)
+            assert example.tokens == tuple(tokens[id_] for id_ in ids)
+            queries = example.tokens if head.site == "enc" else example.target_tokens
+            assert queries is not None
+            assert len(example.argmax) == len(queries)
+            offset = int(role.name)
+            hits = [key - query == offset for query, key in enumerate(example.argmax)]
+            possible = [0 <= query + offset < len(queries) for query in range(len(queries))]
+            assert (example.hits, example.instances) == (sum(hits), sum(possible))
+            assert 0 < example.confidence <= 1
+    assert shown >= 4
+    assert Roles.from_json(result.to_json()) == result
+
+
+def test_no_examples_where_none_are_asked_for(place: Place) -> None:
+    criteria = Criteria(threshold=0.01)
+    result = roles(place.run, place.source, relations=[], criteria=criteria, examples=False)
+    named = [role for found in result.heads.values() for role in found.roles]
+    assert named
+    assert all(role.seen_best is None for role in named)
