@@ -77,7 +77,7 @@ def test_help_print_figures_and_colours_have_it(place: Place, dummy: PointingRol
 
 def test_a_result_with_a_role_that_is_gone_still_loads(place: Place) -> None:
     folder = place.folder / "run"
-    gone = PointingRole("gone", "was here once", lambda b, s: first_token_named(b), threshold=0.0)
+    gone = PointingRole("gone", "was here once", first_token_named, threshold=0.0, ratio=0.0)
     with ROLES.adding(gone):
         headcount.roles(folder, place.source, relations="none", save=True)
     result = Roles.load(folder / "analysis" / "roles.json")
@@ -86,7 +86,7 @@ def test_a_result_with_a_role_that_is_gone_still_loads(place: Place) -> None:
     assert json.dumps(result.to_json())
 
 
-def first_token_named(batch: SiteBatch) -> Wanted:
+def first_token_named(batch: SiteBatch, setting: Setting) -> Wanted:
     wanted = torch.zeros_like(batch.keys)
     wanted[:, 0] = True
     return Wanted(batch.queries, {"gone": wanted})

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from headcount.cli import app
@@ -26,7 +27,8 @@ def call(*arguments: str | Path) -> Result:
 
 
 def test_both_tables_are_printed(place: Place) -> None:
-    done = call(place.folder / "run", "--conllu", place.conllu, "--sites", "enc,dec,cross", "-q")
+    sites = ("--sites", "enc,dec,cross", "--full", "-q")
+    done = call(place.folder / "run", "--conllu", place.conllu, *sites)
     assert done.exit_code == 0, done.output
     for expected in ("enc.1.0", "dec.0.1", "cross.1.1", "v → s", "adj.m. → noun", "60 sentences"):
         assert expected in done.output
@@ -111,10 +113,12 @@ def test_the_shipped_model_is_called_demo(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (resolve_run("demo") / "analysis").exists()
 
 
-def test_what_is_printed_fits_80_columns(place: Place) -> None:
+def test_what_is_printed_fits_80_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow = Console(highlight=False, markup=False, width=80)
+    monkeypatch.setattr("headcount.cli.roles_display.results", narrow)
     arguments = [str(place.folder / "run"), "--conllu", str(place.conllu), "--sites"]
     arguments += ["enc,dec,cross", "--threshold", "0.01", "--margin", "0", "--full", "-q"]
-    done = CliRunner().invoke(app, ["roles", *arguments], env={"COLUMNS": "80"})
+    done = CliRunner().invoke(app, ["roles", *arguments])
     assert done.exit_code == 0, done.output
     assert max(map(len, done.output.splitlines())) <= 80
     assert "…" not in done.output.replace("…”", "")  # no heading or cell is cut

@@ -46,7 +46,7 @@ def show(result: Roles, full: bool = False) -> None:
                 " tokens of the sentence.\n"
             )
     for line in remarks_on(result):
-        results.print(line, soft_wrap=True)
+        results.print(line)
 
 
 def show_named(result: Roles) -> None:
@@ -59,9 +59,9 @@ def show_named(result: Roles) -> None:
     for kind, group in groupby(pairs, key=lambda pair: pair[0].kind):
         results.print(Text(f"{kind} heads", style=f"bold {ROLES[kind].colour}"))
         for role, found in group:
-            results.print(f"  {found.head!s:<9} {role.sentence}", soft_wrap=True)
+            results.print(f"  {found.head!s:<9} {role.sentence}")
             if role.seen_best is not None:
-                results.print(f"            {example_line(role.seen_best)}", soft_wrap=True)
+                results.print(f"            {example_line(role.seen_best)}")
         results.print("")
 
 
