@@ -18,7 +18,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` says the same
     from headcount.bench.runs import bench as bench
-    from headcount.data.build import fetch_corpus as data  # noqa: F401
+    from headcount.data.mix import make_corpus as data  # noqa: F401
     from headcount.interop.export import export as export
     from headcount.interop.importing import import_run as import_  # noqa: F401
     from headcount.interop.importing import import_run as import_run
@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` say
 # `import headcount` costs nothing. `import` is no name in Python: it is `import_`.
 _FUNCTIONS = {
     "bench": "headcount.bench.runs:bench",
-    "data": "headcount.data.build:fetch_corpus",
+    "data": "headcount.data.mix:make_corpus",
     "demo": "headcount.study.verbs:demo",
     "export": "headcount.interop.export:export",
     "import_": "headcount.interop.importing:import_run",

@@ -21,8 +21,9 @@ import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import BufferedIOBase
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from headcount.errors import Notice, UserError
 
@@ -343,7 +344,24 @@ def read_lines(path: Path) -> Iterator[str]:
     require_file(path)
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as handle:
-        yield from decoded_lines(handle, str(path))
+        yield from decoded_lines(bounded_lines(handle, str(path)), str(path))
+
+
+LONGEST_LINE = 10_000_000  # bytes
+
+
+def bounded_lines(handle: IO[bytes] | BufferedIOBase, name: str) -> Iterator[bytes]:
+    """Lines of a file; one above 10 MB is refused before it is in memory.
+
+    A few kilobytes of `.gz` can hold a line of gigabytes.
+    """
+    for line in iter(lambda: handle.readline(LONGEST_LINE + 1), b""):
+        if len(line) > LONGEST_LINE:
+            raise UserError(
+                f"{name} has a line of more than {LONGEST_LINE // 1_000_000} MB.",
+                "Give text with one sentence per line.",
+            )
+        yield line
 
 
 class TextFile:

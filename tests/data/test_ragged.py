@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.data.ragged import gather
+from headcount.data.joining import gather
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=5), min_size=1), st.data())

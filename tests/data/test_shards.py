@@ -21,6 +21,7 @@ from headcount.data.encoding import Block, LineBlocks, encode_blocks, text_finge
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
+from headcount.files import read_lines
 
 WORDS = ["the", "the", "a", "cat", "dog", "house", "école", "garçon", "sees,", "takes", "loves!"]
 
@@ -362,3 +363,28 @@ def _runs(pid: int) -> bool:
     except OSError:
         return False
     return status.rsplit(")", 1)[1].split()[0] != "Z"
+
+
+def test_ids_that_no_token_has_are_damage(texts, bpe, tmp_path: Path) -> None:
+    out = tmp_path / "shards"
+    whole = all_pairs(prepare(*texts, *bpe, out))
+    ids = np.fromfile(out / "source.bin", dtype="<u2")
+    ids[3] = bpe[0].size
+    ids.tofile(out / "source.bin")
+    with pytest.raises(UserError, match=rf"source.bin is damaged \(token {bpe[0].size} of a voc"):
+        Shards.load(out)
+    assert all_pairs(prepare(*texts, *bpe, out)) == whole  # made anew
+
+
+def test_a_huge_line_in_a_small_file_is_refused(bpe, tmp_path: Path) -> None:
+    paths = tmp_path / "train.en.gz", tmp_path / "train.fr.gz"
+    for path in paths:
+        with gzip.open(path, "wb", compresslevel=1) as handle:
+            handle.write(b"ok\n")
+            for _ in range(11):
+                handle.write(b"a" * 1_000_000)
+    with pytest.raises(UserError, match="a line of more than 10 MB"):
+        prepare(*paths, *bpe, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UserError, match="a line of more than 10 MB"):
+        list(read_lines(paths[0]))

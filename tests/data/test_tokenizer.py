@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -312,3 +314,26 @@ def test_a_damaged_file_is_named(bpe: Tokenizer, tmp_path: Path, damage: str) ->
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"tokenizer\.json does not exist"):
         Tokenizer.load(tmp_path / "tokenizer.json")
+
+
+def test_a_huge_word_is_cut_and_comes_back() -> None:
+    """Linear in its length: a million characters would take hours and gigabytes as one word."""
+    tokenizer = Tokenizer.train(["abc abd bcd cab", "é" * 3000, "x" * 100_000], 60)
+    word = "abcdabcab" * 100_000
+    begin = time.perf_counter()
+    ids = tokenizer.encode(f"cab {word} abd")
+    assert time.perf_counter() - begin < 60
+    assert tokenizer.decode(ids) == f"cab {word} abd"
+
+
+@pytest.mark.parametrize("character", ["b", "é", "ж", "e\u0301"])
+@pytest.mark.parametrize("length", [999, 1000, 1001, 2500])
+def test_pieces_of_a_long_word_are_those_of_encode(character: str, length: int) -> None:
+    tokenizer = Tokenizer.train(["abc abd bcd cab éé"], 60)
+    text = f"cab, {character * length}! {character * 3} abd"
+    pieces = tokenizer.pieces(text)
+    assert [piece.id for piece in pieces] == tokenizer.encode(text)
+    assert all(0 <= a.start <= a.end <= b.end <= len(text) for a, b in pairwise(pieces))
+    if len(character) == 1:
+        covered = "".join(text[piece.start : piece.end] for piece in pieces)
+        assert covered == text.replace(" ", "")

@@ -16,8 +16,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from headcount.data.joining import Groups, Pairs, SizedPairs, join_pairs
-from headcount.data.ragged import gather
+from headcount.data.joining import Groups, Pairs, SizedPairs, gather, join_pairs
 from headcount.errors import UserError
 
 # A micro-batch may hold this many times more padded target positions than source tokens. Without

@@ -65,7 +65,7 @@ class Corpus:
         together = hashlib.sha256()
         for split in self.splits:
             for side in self.languages:
-                together.update(f"{split}.{side} ".encode())
+                together.update(f"{split}.{side}\n".encode())
                 for line in read_lines(self.path(split, side)):
                     together.update(f"{line}\n".encode())
         return together.hexdigest()

@@ -29,6 +29,7 @@ import numpy as np
 
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
+from headcount.files import bounded_lines
 
 BLOCK_LINES = 10_000
 BLOCKS_ALONE = 20  # each worker has to learn the words anew
@@ -101,11 +102,11 @@ class LineBlocks:
 
     def _read(self, side: int, text: IO[bytes]) -> list[bytes]:
         with _damage(self._paths[side]):
-            return list(islice(text, BLOCK_LINES))
+            return list(islice(bounded_lines(text, str(self._paths[side])), BLOCK_LINES))
 
     def _count_rest(self, side: int, text: IO[bytes]) -> int:
         with _damage(self._paths[side]):
-            return sum(1 for _ in text)
+            return sum(1 for _ in bounded_lines(text, str(self._paths[side])))
 
 
 def text_fingerprint(path: Path) -> str:

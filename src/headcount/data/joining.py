@@ -68,7 +68,7 @@ class Singles(Groups):
         return groups, np.ones(len(groups), dtype=np.int64)
 
 
-def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Groups:
+def join_pairs(pairs: SizedPairs, most: int, rng: np.random.Generator) -> Groups:
     """Every pair once, in groups of 1 to `most`, each number of pairs equally often.
 
     No group becomes longer than the longest single pair of the corpus, on either side: where it
@@ -77,8 +77,8 @@ def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Gro
     count = len(pairs.source_lengths)
     if most <= 1:
         return Singles(pairs)
-    members = chance.permutation(count)
-    ends = np.cumsum(chance.integers(1, most + 1, size=count))
+    members = rng.permutation(count)
+    ends = np.cumsum(rng.integers(1, most + 1, size=count))
     bounds = np.concatenate(([0], ends[ends < count], [count]))
     groups = Groups(pairs, members, bounds)
     too_long = (groups.source_lengths > pairs.source_lengths.max()) | (
@@ -88,6 +88,21 @@ def join_pairs(pairs: SizedPairs, most: int, chance: np.random.Generator) -> Gro
     cut[bounds] = True
     cut[:-1] |= np.repeat(too_long, np.diff(bounds))
     return Groups(pairs, members, np.flatnonzero(cut))
+
+
+def gather(
+    flat: np.ndarray, offsets: np.ndarray, indices: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The chosen sentences end to end, [tokens], and their lengths, [chosen].
+
+    Sentence i is flat[offsets[i]:offsets[i + 1]]; the same one may be chosen several times.
+    """
+    begin = np.asarray(offsets[indices])
+    lengths = np.asarray(offsets[np.asarray(indices) + 1]) - begin
+    ends = np.cumsum(lengths)
+    place = np.arange(ends[-1] if len(ends) else 0)
+    place += np.repeat(begin - (ends - lengths), lengths)
+    return np.asarray(flat[place]), lengths
 
 
 def _sums(lengths: np.ndarray, members: np.ndarray, bounds: np.ndarray) -> np.ndarray:

@@ -77,6 +77,8 @@ class Shards:
         self.target_offsets = _map(folder / TARGET.offsets, np.dtype("<i8"), self._pairs + 1)
         self.source_frequencies = _frequencies(folder / SOURCE.frequencies, self.source_tokens)
         self.target_frequencies = _frequencies(folder / TARGET.frequencies, self.target_tokens)
+        _check_ids(folder / SOURCE.ids, self.source_ids, len(self.source_frequencies))
+        _check_ids(folder / TARGET.ids, self.target_ids, len(self.target_frequencies))
 
     @classmethod
     def load(cls, folder: Path) -> Shards:
@@ -241,6 +243,12 @@ def _map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
 
 
+def _check_ids(path: Path, ids: np.ndarray, vocabulary: int) -> None:
+    """Refuse ids that no token has: they would end in an index error in the middle of training."""
+    if len(ids) and int(ids.max()) >= vocabulary:
+        raise _damaged(path, f"token {int(ids.max())} of a vocabulary of {vocabulary}")
+
+
 def _lengths(path: Path, offsets: np.ndarray, tokens: int) -> np.ndarray:
     """Sentence lengths, [pairs] int32."""
     lengths = np.empty(len(offsets) - 1, np.int32)
@@ -257,7 +265,9 @@ def _frequencies(path: Path, tokens: int) -> np.ndarray:
         frequencies: np.ndarray = np.load(path, allow_pickle=False)
     except (ValueError, EOFError, OSError) as error:
         raise _damaged(path, str(error)) from error
-    if frequencies.ndim != 1 or frequencies.sum() != tokens:
+    if frequencies.ndim != 1 or frequencies.dtype.kind not in "iu":
+        raise _damaged(path, "not a list of whole numbers")
+    if frequencies.sum() != tokens or (len(frequencies) and frequencies.min() < 0):
         raise _damaged(path, "counts do not add up")
     return frequencies
 

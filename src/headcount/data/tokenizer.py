@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -22,7 +23,14 @@ from tokenizers import Encoding, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
 
 from headcount.data.word_ids import WordIds
-from headcount.data.words import MARK, count_parts, normalizer, splitter
+from headcount.data.words import (
+    LONGEST_PART,
+    MARK,
+    count_parts,
+    normalizer,
+    splitter,
+    word_parts,
+)
 from headcount.errors import UserError
 from headcount.files import read_json, write_text
 
@@ -221,6 +229,8 @@ class Tokenizer:
 
     def pieces(self, text: str) -> list[Piece]:
         """The tokens of one sentence with the characters of the original that each covers."""
+        if self._by_word and any(len(word) >= LONGEST_PART for word in text.split()):
+            return [piece for word in re.finditer(r"\S+", text) for piece in self._word(word)]
         encoding = self._core.encode(text, add_special_tokens=False)
         starts = [start for start, _ in encoding.offsets]
         # A piece reaches to where the next one begins: the library's own ends leave out the
@@ -237,6 +247,23 @@ class Tokenizer:
         names = self.tokens()
         first = [Piece(id_, names[id_], 0, 0) for id_ in self.before]
         return [*first, *inside, *(Piece(i, names[i], len(text), len(text)) for i in self.after)]
+
+    def _word(self, found: re.Match[str]) -> Iterator[Piece]:
+        """`pieces` of one word of a text; parts of a very long one are cut as for `encode`."""
+        word, begin = found.group(), found.start()
+        if len(word) < LONGEST_PART:
+            for piece in self.pieces(word):
+                yield piece._replace(start=begin + piece.start, end=begin + piece.end)
+            return
+        at = -1  # the mark of a word start is not in the text
+        for part in word_parts(word):
+            raw = part.encode("utf-8")
+            for token in self._cut_part(part):
+                # The library counts bytes.
+                span = (at + len(raw[:offset].decode("utf-8")) for offset in token.offsets)
+                start, end = (begin + min(max(place, 0), len(word)) for place in span)
+                yield Piece(token.id, token.value, start, end)
+            at += len(part)
 
     def pieces_batch(self, texts: Sequence[str]) -> list[list[Piece]]:
         """`pieces` of many sentences."""

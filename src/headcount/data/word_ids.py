@@ -8,7 +8,7 @@ from threading import Lock
 
 import numpy as np
 
-from headcount.data.ragged import gather
+from headcount.data.joining import gather
 from headcount.data.words import word_parts
 from headcount.errors import UserError
 

@@ -36,6 +36,10 @@ _is_simple = re.compile(rf"[\0-{chr(_SIMPLE[-1])}]+").fullmatch
 
 _BLOCK_LINES = 10_000
 
+LONGEST_PART = 1000
+"""Characters of a part of a word. BPE takes time by the square of a part's length, so what is
+longer (no word of any language) is cut into parts of this length."""
+
 
 def normalizer() -> normalizers.Normalizer:
     """NFC, and every kind of space a space."""
@@ -61,8 +65,15 @@ def word_parts(word: str) -> list[str]:
     if _is_simple(word):
         parts: list[str] = _find_simple_parts(word)
         parts[0] = MARK + parts[0]
+    else:
+        parts = [part for part, _ in _split(_normalise(word))]
+    if len(word) < LONGEST_PART:
         return parts
-    return [part for part, _ in _split(_normalise(word))]
+    return [
+        part[begin : begin + LONGEST_PART]
+        for part in parts
+        for begin in range(0, len(part), LONGEST_PART)
+    ]
 
 
 def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
@@ -90,12 +101,12 @@ def sampled(lines: Iterable[str], total: int, size: int) -> Iterator[str]:
     The same on every call. Selection sampling (Knuth, vol. 2, 3.4.2, algorithm S): nothing is kept
     in memory.
     """
-    chance = random.Random(size)
+    rng = random.Random(size)
     wanted = min(size, total)
     for left, line in zip(range(total, 0, -1), lines, strict=False):
         if not wanted:
             break
-        if chance.random() * left < wanted:
+        if rng.random() * left < wanted:
             wanted -= 1
             yield line
     if wanted:

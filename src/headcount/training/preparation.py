@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from headcount.config import DataConfig, TrainingConfig
+from headcount.config import Config, DataConfig, TrainingConfig
 from headcount.data.build import cached_corpus, corpus_cache
 from headcount.data.corpus_folder import Corpus, load_corpus
 from headcount.data.fetch import cache_folder
@@ -17,10 +18,12 @@ from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
-from headcount.files import TextFile, atomic_folder, one_at_a_time
+from headcount.files import TextFile, atomic_folder, one_at_a_time, read_json, write_json
 from headcount.progress import Progress
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
+
+TRAINED_ON = "trained_on.json"
 
 
 @dataclass(frozen=True)
@@ -32,12 +35,67 @@ class Prepared:
     target_tokenizer: Tokenizer
     train: Shards
     dev: HeldOut
+    domains: Mapping[str, HeldOut] = field(default_factory=dict)
+    """Of a mix of corpora: the dev set of each."""
+
+    def digest(self) -> dict[str, list[str]]:
+        """Hashes of the text and tokenizers that a run is trained with."""
+        train, dev = self.train.recipe, self.dev.shards.recipe
+        return {
+            "train": [train.source_text, train.target_text],
+            "dev": [dev.source_text, dev.target_text],
+            "tokenizers": [train.source_tokenizer, train.target_tokenizer],
+        }
+
+
+def check_text(run: Path, prepared: Prepared) -> None:
+    """Refuse to go on with a run whose text is no longer what it was begun with.
+
+    Runs of earlier versions have no record of their text and are believed.
+    """
+    path = run / TRAINED_ON
+    if not path.is_file():
+        return
+    before, now = read_json(path), prepared.digest()
+    for name in now:
+        if not isinstance(before, dict) or before.get(name) != now[name]:
+            what = "The tokenizers" if name == "tokenizers" else f"The {name} text"
+            raise UserError(
+                f"{what} of {run} changed since it was begun (corpus: {prepared.corpus.folder}).",
+                "Restore what was there to resume, or train anew with another --out.",
+            )
+
+
+def record_text(run: Path, prepared: Prepared) -> None:
+    """Write down what a run is trained on, for `check_text`."""
+    write_json(run / TRAINED_ON, prepared.digest())
+
+
+def with_absolute_folder(config: Config) -> Config:
+    """The same recipe, good from any working folder: `data.folder` does not depend on it."""
+    if config.data.folder is None:
+        return config
+    data = config.data.model_copy(update={"folder": config.data.folder.absolute()})
+    return config.model_copy(update={"data": data})
+
+
+def _check_language(folder: Path, key: str, language: str) -> None:
+    """A missing side is most often a recipe for other languages."""
+    names = (f"train.{language}", f"train.{language}.gz")
+    if folder.is_dir() and not any((folder / name).is_file() for name in names):
+        there = sorted(path.name for path in folder.glob("train.*")) or ["no train.* at all"]
+        raise UserError(
+            f"{folder} has no train.{language[:100]} (it has {', '.join(there[:5])}).",
+            f"Set data.{key} to the language of your files: --set data.{key}=...",
+        )
 
 
 def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
     """The folder that a recipe names, or its known corpus, fetched where it is not there yet."""
     pair = f"{config.source}-{config.target}"
     if config.folder is not None:
+        for key, language in (("source", config.source), ("target", config.target)):
+            _check_language(config.folder, key, language)
         return load_corpus(config.folder, pair, check=False)
     if config.corpus is None:
         raise UserError("The recipe names no data.", "Set data.folder or data.corpus.")
@@ -96,7 +154,9 @@ def _prepare(
     scored = spread(list(corpus.pairs("dev")), training.bleu_sentences)
     sources, references = [pair[0] for pair in scored], [pair[1] for pair in scored]
     dev = HeldOut(held_out, training.dev_sentences, sources, references)
-    return Prepared(corpus, source, target, shards("train"), dev)
+    each = max(1, training.dev_sentences // max(1, len(corpus.domains)))
+    domains = {name: HeldOut(shards(f"dev.{name}"), each) for name in corpus.domains}
+    return Prepared(corpus, source, target, shards("train"), dev, domains)
 
 
 def prepare_together(

@@ -24,7 +24,13 @@ from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL
 from headcount.training.objective import Objective
-from headcount.training.preparation import Prepared, prepare_together
+from headcount.training.preparation import (
+    Prepared,
+    check_text,
+    prepare_together,
+    record_text,
+    with_absolute_folder,
+)
 from headcount.training.schedule import cooldown, inverse_square_root
 
 Observer = Callable[[dict[str, Any]], None]
@@ -49,6 +55,7 @@ def train(
     """
     config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
+    config = with_absolute_folder(config)
     with connect() as workers, owned(out, workers.leader):
         if workers.leader:
             _check_folder(config, out, resume)
@@ -56,12 +63,15 @@ def train(
         if earlier and heads is None:
             heads = load_heads(earlier, config.model)  # a pruned run has its own
         prepared = prepare_together(workers, config.data, config.training, progress, earlier)
+        if earlier:
+            check_text(earlier, prepared)
         run = _new_run(config, out, prepared, heads, workers)
         trainer = make_trainer(run, prepared, workers, observe)
         if not (resume and trainer.resume()) and workers.leader:
             (out / METRICS).unlink(missing_ok=True)  # of a call that came to no checkpoint
         if workers.leader:
             run.save()
+            record_text(out, prepared)
         try:
             state = trainer.run()
         except Interrupted:
@@ -96,6 +106,8 @@ def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observ
 
     def evaluate() -> dict[str, Any]:
         line = evaluate_run(run, prepared.dev, workers)
+        for name, held_out in prepared.domains.items():
+            line[f"dev_loss {name}"] = dev_loss(model, held_out, run.target_tokenizer, workers)
         if workers.leader and math.isfinite(line["dev_loss"]):
             save_weights(model, run.folder / WEIGHTS)
         return line
@@ -166,7 +178,7 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
         raise UserError(
             f"{out} already holds a run.", "Add --resume to go on with it, or choose another --out."
         )
-    before = load_config(out)
+    before = with_absolute_folder(load_config(out))
     for section in ("model", "data"):
         old, new = getattr(before, section), getattr(config, section)
         changed = [k for k in type(old).model_fields if getattr(old, k) != getattr(new, k)]
