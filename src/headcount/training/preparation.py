@@ -20,6 +20,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import TextFile, atomic_folder, one_at_a_time, read_json, write_json
 from headcount.progress import Progress
+from headcount.role.specialisation import Watched, parses_beside
 from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
 
@@ -153,7 +154,9 @@ def _prepare(
         )
     scored = spread(list(corpus.pairs("dev")), training.bleu_sentences)
     sources, references = [pair[0] for pair in scored], [pair[1] for pair in scored]
-    dev = HeldOut(held_out, training.dev_sentences, sources, references)
+    parses = parses_beside(corpus.path("dev", "source")) if training.watch_heads else None
+    parsed = None if parses is None else Watched.parsed(parses, source, data.max_length + 1)
+    dev = HeldOut(held_out, training.dev_sentences, sources, references, parsed)
     each = max(1, training.dev_sentences // max(1, len(corpus.domains)))
     domains = {name: HeldOut(shards(f"dev.{name}"), each) for name in corpus.domains}
     return Prepared(corpus, source, target, shards("train"), dev, domains)
