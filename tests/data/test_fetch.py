@@ -172,7 +172,7 @@ def test_bytes_that_are_no_utf8_are_malformed_rows() -> None:
 def test_from_the_index_to_a_corpus(
     index: ThreadingHTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(tatoeba.RELEASES, "fr", tatoeba._Release(TOY, MEMBERS))
+    monkeypatch.setitem(tatoeba.RELEASES, "fr", tatoeba._Release(TOY, MEMBERS, "a few"))
     corpus = fetch_corpus("tatoeba-en-fr", tmp_path / "out")
     assert sum(corpus.counts.values()) == 60
     assert corpus.description["dropped"]["malformed"] == 1
