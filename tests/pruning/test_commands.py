@@ -46,6 +46,7 @@ def test_prune_and_bench(
     record = json.loads(say(*arguments, "--keep", 2, "--sites", "enc,dec", "--json", "--quiet"))
     assert record["run"] == str(out)
     assert len(record["kept"]) == 2
+    assert record["warnings"] == []
     text = say(*arguments, "--keep", 2, "--sites", "enc,dec", "--resume", "--quiet")
     assert "heads left" in text
     assert re.search(r"cross +4 of 4", text)

@@ -90,7 +90,7 @@ def prune(
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
     from headcount.pruning.prune import prune as prune_run
-    from headcount.pruning.record import read_record
+    from headcount.pruning.record import read_record, remarks_on
     from headcount.pruning.settings import make_settings
     from headcount.run import load_config
     from headcount.training.display import live_display
@@ -134,7 +134,7 @@ def prune(
         return
     record = read_record(out)
     if json:
-        print_json({"run": str(out), **record})
+        print_json({"run": str(out), **record, "warnings": remarks_on(record)})
         return
     results.print(_summary(pruned, record), soft_wrap=True)
 
