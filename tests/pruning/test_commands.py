@@ -67,6 +67,24 @@ def test_prune_and_bench(
     assert found[1]["peak_bytes"] == 9
 
 
+def test_quiet_commands_still_say_what_changes_a_result(
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    arguments = ["prune", baseline, "--train", corpus, "--out", tmp_path / "out", "--updates", 3]
+    arguments += ["--penalty", 0.01, "--quiet"]
+    monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert not stopped.value.code
+    first, *_, last = capsys.readouterr().err.strip().splitlines()
+    assert "will hardly remove any head" in first
+    assert "No head was removed: all 4 at enc are still open" in last
+
+
 def test_sweep(say: Say, baseline: Path, corpus: Path, tmp_path: Path) -> None:
     arguments = ("prune-sweep", baseline, "--train", corpus, "--out", tmp_path / "s")
     more = ("--keep", "0,1", "--by", "random", "--updates", 0)

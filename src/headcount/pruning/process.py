@@ -92,7 +92,7 @@ class Pruning:
         if not self.objective.fixed:
             self._fix(progress.update)
         if progress.stopped == SETTLED and self.settings.finetune:
-            progress = self._train()
+            progress = self.trainer.run()
         self._finish(progress)
 
     def _choose(self) -> TrainingState:
@@ -105,9 +105,6 @@ class Pruning:
             self._warn_of_doubts()
         if self.objective.fixed:
             return replace(self.trainer.progress, stopped=SETTLED)
-        return self._train()
-
-    def _train(self) -> TrainingState:
         return self.trainer.run()
 
     def _warn_of_doubts(self) -> None:
