@@ -48,7 +48,7 @@ def files(tmp_path) -> tuple[Path, Path]:
 def test_all_measures_of_all_heads(run_folder):
     ranking = rank(run_folder, SOURCE, REFERENCE, bleu=True)
     assert list(ranking.columns) == [
-        "lrp", "confidence", "ablation", "gradient", "ablation_bleu", "random",
+        "lrp", "confidence", "lrp_signed", "ablation", "gradient", "ablation_bleu", "random",
     ]  # fmt: skip
     assert len(ranking.heads) == 18
     for name, column in ranking.columns.items():
@@ -127,6 +127,19 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
     assert provenance.audit[0].station == "logit"
     names = [path.name for path in run.folder.rglob("*") if path.is_file()]
     assert len(names) == len(set(names))  # no two files of a run share a name
+
+
+def test_both_readings_of_relevance_come_from_one_pass(run_folder, monkeypatch):
+    calls = []
+    whole = Propagation.propagate
+    monkeypatch.setattr(Propagation, "propagate", lambda *a: calls.append(1) or whole(*a))
+    both = rank(run_folder, SOURCE, by="lrp,lrp_signed")
+    assert len(calls) == 1
+    signed = rank(run_folder, SOURCE, by="lrp", normalise="signed")
+    assert both["lrp_signed"] == signed["lrp"]
+    assert both["lrp_signed"] != both["lrp"]
+    alone = rank(run_folder, SOURCE, by="lrp_signed", normalise="neurons")
+    assert alone["lrp_signed"] == pytest.approx(signed["lrp"])
 
 
 def test_files_of_earlier_versions_are_read_and_replaced(copy):
@@ -288,7 +301,7 @@ def test_the_command_prints_a_grid_audit_and_agreement(command, copy, files, mon
     assert code == 0
     for text in (
         "Encoder self-attention: relevance (LRP)", "layer 1", "most and the least lrp",
-        "random: a random number", "dec_out", "lrp / ablation", "8 sentences",
+        "lrp: share of", "random: a random number", "dec_out", "lrp / ablation", "8 sentences",
         "No rank correlation within enc.0, enc.1, dec.0, dec.1",
     ):  # fmt: skip
         assert text in " ".join(out.split())

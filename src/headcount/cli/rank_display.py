@@ -38,7 +38,7 @@ def show(
             results.print(all_heads(ranking, site))
     else:
         results.print(both_ends(ranking, main))
-    for name in ranking.columns:
+    for name in ranking.columns if full else _measured(ranking):
         results.print(f"{name}: {explain(name)}")
     results.print()
     if audit and ranking.audit:
@@ -119,39 +119,40 @@ def _shade(value: float, numbers: Sequence[float]) -> str:
 
 def both_ends(ranking: Ranking, column: str) -> Table:
     """The most and the least important heads by one measure, with all others beside it."""
-    table = _table(f"The heads with the most and the least {column}")
-    _heads_columns(table, ranking)
+    names = _measured(ranking)
+    table = _table(f"The heads with the most and the least {column}", names)
     heads = [head for head in ranking.sort(column).heads if head in ranking[column]]
     if column == LRP:  # alone in its layer, a head has all of it
         heads = [head for head in heads if _layer_sizes(heads)[head.site, head.layer] > 1]
     if len(heads) <= 2 * ENDS:
-        return _add_heads(table, ranking, heads)
-    _add_heads(table, ranking, heads[:ENDS])
+        return _add_heads(table, ranking, heads, names)
+    _add_heads(table, ranking, heads[:ENDS], names)
     table.add_section()
-    return _add_heads(table, ranking, heads[-ENDS:])
+    return _add_heads(table, ranking, heads[-ENDS:], names)
+
+
+def _measured(ranking: Ranking) -> list[str]:
+    """Columns without the random numbers."""
+    return [name for name in ranking.columns if name != RANDOM]
 
 
 def all_heads(ranking: Ranking, site: str) -> Table:
     """The heads of a site, layer by layer, in each layer the most important first."""
     main = next(iter(ranking.columns))
-    table = _table(f"{SITE_NAMES[site].capitalize()}: heads of each layer by {main}")
-    _heads_columns(table, ranking)
+    names = list(ranking.columns)
+    table = _table(f"{SITE_NAMES[site].capitalize()}: heads of each layer by {main}", names)
     heads = [head for head in ranking.sort(main).heads if head.site == site]
     for layer in sorted({head.layer for head in heads}):
-        _add_heads(table, ranking, (head for head in heads if head.layer == layer))
+        _add_heads(table, ranking, (head for head in heads if head.layer == layer), names)
         table.add_section()
     return table
 
 
-def _heads_columns(table: Table, ranking: Ranking) -> None:
-    table.add_column("head", no_wrap=True)
-    for name in ranking.columns:
-        table.add_column(name, justify="right")
-
-
-def _add_heads(table: Table, ranking: Ranking, heads: Iterable[Head]) -> Table:
+def _add_heads(
+    table: Table, ranking: Ranking, heads: Iterable[Head], names: Sequence[str]
+) -> Table:
     for head in heads:
-        cells = [column.get(head) for column in ranking.columns.values()]
+        cells = [ranking[name].get(head) for name in names]
         table.add_row(str(head), *(_number(v) for v in cells))
     return table
 
@@ -261,5 +262,11 @@ def remarks_on(ranking: Ranking) -> list[str]:
     return lines
 
 
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
+def _table(title: str, columns: Sequence[str] | None = None) -> Table:
+    """A table, with `columns` one of heads."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE, pad_edge=False)
+    if columns is not None:
+        table.add_column("head", no_wrap=True)
+        for name in columns:
+            table.add_column(name, justify="right")
+    return table

@@ -53,6 +53,11 @@ def _lrp(batch: PrefixBatch) -> Sums:
     return batch.relevance.add(batch.recording, [count + 1 for count in batch.tokens])
 
 
+def _lrp_signed(batch: PrefixBatch) -> Sums:
+    assert batch.relevance is not None
+    return batch.relevance.add(batch.recording, [count + 1 for count in batch.tokens], signed=True)
+
+
 def _confidence(batch: PrefixBatch) -> Sums:
     return confidence(batch.recording, batch.source, batch.tokens, batch.places, batch.source_eos)
 
@@ -67,7 +72,7 @@ def _gradient(batch: LossBatch) -> Sums:
     return gradient(batch.model, *tokens, batch.places), batch.counts
 
 
-LRP, BLEU, RANDOM = "lrp", "ablation_bleu", "random"
+LRP, LRP_SIGNED, BLEU, RANDOM = "lrp", "lrp_signed", "ablation_bleu", "random"
 
 MEASURES = Registry(
     "measure",
@@ -94,6 +99,10 @@ MEASURES = Registry(
         Measure(
             BLEU, "BLEU points lost without it; slow", "ablation (BLEU)",
             on_corpus=bleu_losses, default=False,
+        ),
+        Measure(
+            LRP_SIGNED, "lrp by signed sums, the paper's reading", "signed relevance (LRP)",
+            on_prefix=_lrp_signed, records=KINDS,
         ),
     ],
 )  # fmt: skip

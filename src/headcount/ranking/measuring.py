@@ -24,7 +24,7 @@ from headcount.ranking.evidence import (
 from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.relevance import RelevanceSums
-from headcount.ranking.measures import LRP, MEASURES
+from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES
 from headcount.ranking.sentences import Sentences, padded
 from headcount.run import Run
 from headcount.training.distribution import Workers
@@ -95,7 +95,7 @@ class _Measuring:
         of_sentences = [m.name for m in (*self.on_prefix, *self.on_loss)]
         self.store = EvidenceStore(len(sentences), self.heads, of_sentences)
         self.relevance: RelevanceSums | None = None
-        if LRP in settings.measures:
+        if {LRP, LRP_SIGNED} & set(settings.measures):
             self.relevance = RelevanceSums(run.model, settings.lrp, self.places)
 
     def batch(self, rows: list[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -48,7 +48,7 @@ class RelevanceSums:
     """LRP of one ranking: relevance batch by batch, and the audit of all of them."""
 
     def __init__(self, model: Transformer, options: LrpOptions, places: Sequence[Place]) -> None:
-        self.places, self.normalise = list(places), options.normalise
+        self.places, self.options = list(places), options
         source = any(site == "enc" for site, _ in places)
         self.propagation = Propagation(model, options, source=source)
         self.stations = stations(model, source)
@@ -56,17 +56,34 @@ class RelevanceSums:
         self.unusable = torch.zeros(len(self.places), dtype=torch.float64)
         self.sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
         self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
+        self.last: tuple[Recording, Propagated] | None = None
 
-    def add(self, recording: Recording, steps: Sequence[int]) -> Sums:
-        """Relevance of a recorded batch whose sentences have so many generation steps."""
+    def add(self, recording: Recording, steps: Sequence[int], signed: bool = False) -> Sums:
+        """Relevance of a recorded batch whose sentences have so many generation steps.
+
+        `signed` shares by signed sums whatever the options are. The same recording a second time
+        is not propagated again, unless neurons were summed by their absolute values.
+        """
+        normalise = "signed" if signed else self.options.normalise
+        if self.last is None or self.last[0] is not recording:
+            self.last = recording, self._audited(recording, steps)
+        propagated = self.last[1]
+        if signed and self.options.normalise == "neurons":
+            options = replace(self.options, normalise=normalise)
+            other = Propagation(self.propagation.model, options, source=self.propagation.source)
+            propagated = other.propagate(recording, steps)
+        relevance = head_relevance(propagated, self.places, steps, normalise)
+        if not signed:
+            self.unusable += relevance.unusable.double().cpu()
+        return relevance.sums, relevance.counts
+
+    def _audited(self, recording: Recording, steps: Sequence[int]) -> Propagated:
         propagated = self.propagation.propagate(recording, steps)
-        relevance = head_relevance(propagated, self.places, steps, self.normalise)
         self.steps += sum(steps)
-        self.unusable += relevance.unusable.double().cpu()
-        table = relevance.audit.table()
+        table = propagated.audit.table()
         self.sums += table[:-1]
         self.largest = torch.maximum(self.largest, table[-1])
-        return relevance.sums, relevance.counts
+        return propagated
 
     def report(self, workers: Workers) -> RelevanceReport:
         """The sums over all processes."""
