@@ -122,7 +122,7 @@ def test_kill_at_random_moments_then_resume_gives_the_same_weights(
     config = make_config(updates=150, save_every=7, evaluate_every=40)
     recipe = write_recipe(config, tmp_path / "recipe.yaml")
     whole = start(recipe, tmp_path / "whole", "--quiet")
-    assert whole.wait(120) == 0
+    assert whole.wait(PATIENCE) == 0
     chance = random.Random(3)
     killed = 0
     for _ in range(12):

@@ -112,10 +112,13 @@ def main() -> None:
                 handlers[number] = signal.signal(number, _interrupt)
         check_arguments(sys.argv[1:])
         if code := app(standalone_mode=False):
-            sys.exit(code)
+            # Typer says 130 whichever signal came before the verb had begun.
+            sys.exit(128 + _SIGNALS[-1] if code == 130 and _SIGNALS else code)
     except _Carried as carried:
         _end(carried.error)
-    except Exception as error:
+    except SystemExit:
+        raise
+    except BaseException as error:
         _end(error)
     finally:
         for number, handler in handlers.items():
@@ -156,7 +159,11 @@ class _Carried(BaseException):
         self.error = error
 
 
+_SIGNALS: list[int] = []
+
+
 def _interrupt(number: int, frame: FrameType | None) -> None:
+    _SIGNALS.append(number)
     raise Interrupted(number)
 
 

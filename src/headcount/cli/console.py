@@ -7,12 +7,12 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import typer
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -21,12 +21,16 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.progress_bar import ProgressBar
 from rich.segment import Segment
+from rich.table import Table
 
 from headcount.files import visible
 
 FILE_WIDTH = 200
 """Columns where nobody looks: a table in a file or a pipe must not lose letters to a screen."""
+
+SHORTEST_BAR = 8
 
 
 def _width() -> int | None:
@@ -112,11 +116,42 @@ class StageReporter:
 def _bar(disable: bool) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
-        BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("left"),
         TimeRemainingColumn(),
+        BarColumn(bar_width=None),  # what remains of the terminal
         console=remarks,
+        expand=True,
         transient=True,
         disable=disable,
     )
+
+
+class StatusLine:
+    """How far some work is, in one line of the terminal.
+
+    As many texts as fit, the most important first; the bar takes what remains.
+    """
+
+    def __init__(self, texts: Sequence[str], share: float) -> None:
+        self.texts, self.share = texts, share
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        line = ""
+        for text in self.texts:
+            if len(line) + len(text) + 2 > options.max_width - SHORTEST_BAR and line:
+                break
+            line += f"{text}  "
+        row = Table.grid(expand=True)
+        row.add_column(no_wrap=True, overflow="ellipsis")
+        row.add_column(ratio=1)
+        row.add_row(line, ProgressBar(total=1.0, completed=self.share))
+        yield row
+
+
+def clock(seconds: float) -> str:
+    """`1:02:03` or `2:03`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -62,7 +62,7 @@ def _display(quiet: bool) -> Iterator[Live]:
 
 def _watch(runner: Runner, live: Live, quiet: bool) -> Callable[[], None]:
     """What is called while stages run: a line when a stage is done, what runs on a terminal."""
-    from headcount.study.display import live_view
+    from headcount.cli.study_display import live_view
 
     seen: set[str] = set()
 

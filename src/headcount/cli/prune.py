@@ -89,11 +89,11 @@ def prune(
     quiet: bool = QUIET,
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
+    from headcount.cli.training_display import live_display
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record, remarks_on
     from headcount.pruning.settings import make_settings
     from headcount.run import load_config
-    from headcount.training.display import live_display
 
     settings = make_settings(
         penalty=penalty,

@@ -29,8 +29,9 @@ def study(
     """The whole paper from one recipe: train, rank, name, prune, score, draw, check its claims."""
     from contextlib import nullcontext
 
+    from headcount.cli.console import clock
+    from headcount.cli.study_display import plan_table
     from headcount.files import owned
-    from headcount.study.display import clock, plan_table
     from headcount.study.plan import make_plan
     from headcount.study.publish import write_manifest
     from headcount.study.recipe import load_study
@@ -62,7 +63,7 @@ def _run(runner: Runner, quiet: bool) -> None:
     """Run the stages; what runs is shown on a terminal."""
     from rich.live import Live
 
-    from headcount.study.display import live_view
+    from headcount.cli.study_display import live_view
 
     try:
         if quiet or not remarks.is_terminal:

@@ -37,8 +37,8 @@ def train(
     quiet: bool = QUIET,
 ) -> None:
     """Train a Transformer translation model; under torchrun on several devices or machines."""
+    from headcount.cli.training_display import live_display
     from headcount.run import load_heads
-    from headcount.training.display import live_display
     from headcount.training.tensorboard import tensorboard_observer
     from headcount.training.train import train as train_model
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 
 from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headcount.cli.console import StatusLine, clock
 from headcount.study.runner import Runner
 from headcount.study.stages import Book
 
@@ -29,19 +29,10 @@ def plan_table(book: Book, chosen: list[str]) -> Table:
 def live_view(runner: Runner) -> RenderableType:
     """One line for what runs, and how much is behind us."""
     done, total = len(runner.finished), len(runner.chosen)
-    lines: list[RenderableType] = [
-        ProgressBar(total=total, completed=done, width=60),
-        Text(f"{done} of {total} stages done, about {clock(runner.seconds_left())} left"),
-    ]
+    texts = [f"{done} of {total} stages done", f"about {clock(runner.seconds_left())} left"]
+    lines: list[RenderableType] = [StatusLine(texts, done / max(1, total))]
     for running in runner.running:
         spent = time.monotonic() - running.began
         expected = runner.book.estimate(running.name)
         lines.append(Text(f"  {running.name}: {clock(spent)} of about {clock(expected)}"))
     return Group(*lines)
-
-
-def clock(seconds: float) -> str:
-    """`1:02:03` or `2:03`."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

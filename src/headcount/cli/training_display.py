@@ -9,10 +9,10 @@ from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from headcount.cli.console import StatusLine, clock
 from headcount.config import TrainingConfig
 
 
@@ -44,19 +44,27 @@ class TrainingDisplay:
             return Text("Training begins ...")
         done, seconds = self.share_done(), float(self.train["seconds"])
         left = seconds * (1 - done) / done if done else 0.0
-        state = Text(
-            f"update {self.train['update']}  epoch {self.train['epoch'] + 1}"
-            f"  loss {self.train['loss']:.3f}  nll {self.train['nll']:.3f}"
-            f"  {self.train['source_tokens_per_second']:.0f} source tokens/s"
-            f" ({self.train['target_padding']:.1%} padding)"
-            f"  {_clock(seconds)} done, at most {_clock(left)} left"
-        )
-        if "open" in self.train:
-            state.append(f"  {self.train['open']} heads open")
-        parts: list[RenderableType] = [ProgressBar(total=1.0, completed=done, width=60), state]
+        parts: list[RenderableType] = [
+            StatusLine([*self._texts(clock(left)), clock(seconds)], done)
+        ]
         if self.dev:
             parts.append(self._dev_table())
         return Group(*parts)
+
+    def _texts(self, left: str) -> list[str]:
+        """What stands before the bar, the most important first."""
+        train = self.train
+        texts = [f"loss {train['loss']:.3f}", f"{train['source_tokens_per_second']:.0f} tokens/s"]
+        bleu = [line["dev_bleu"] for line in self.dev if line.get("dev_bleu") is not None]
+        losses = [line["dev_loss"] for line in self.dev if line.get("dev_loss") is not None]
+        if bleu:
+            texts.append(f"best BLEU {max(bleu):.2f}")
+        elif losses:
+            texts.append(f"best dev loss {min(losses):.3f}")
+        texts.append(f"{left} left")
+        if "open" in train:
+            texts.append(f"{train['open']} heads open")
+        return [*texts, f"update {train['update']}", f"epoch {train['epoch'] + 1}"]
 
     def _dev_table(self) -> Table:
         table = Table(title="Held-out text", title_justify="left")
@@ -113,9 +121,3 @@ def _number(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
