@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 PIP := $(BIN)/pip --disable-pip-version-check -q
 
-.PHONY: setup demo test browser lint types lock clean
+.PHONY: setup demo test campaign browser lint types lock clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,12 @@ demo: $(STAMP)
 # outside .venv is touched and those tests are skipped where there is none (`make browser` helps).
 test: $(STAMP) lint types $(if $(CI),browser)
 	@$(BIN)/python -m pytest -n 2
+
+# Damaged files, kills, full disks, two at once: MINUTES of them; called again it goes on.
+MINUTES ?= 10
+SEED ?= 1
+campaign: $(STAMP)
+	@$(BIN)/python tests/campaign/campaign.py --minutes $(MINUTES) --seed $(SEED)
 
 browser:
 	@sh tests/browser/install.sh

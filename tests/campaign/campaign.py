@@ -156,6 +156,7 @@ class Campaign:
                 code = call(place, *WRITERS[verb][0])
                 assert code == 0, verb
                 self.expected[verb] = digest(place / WRITERS[verb][2])
+                assert self.expected[verb], f"{verb} made no {WRITERS[verb][2]}"
         return self.expected[verb]
 
     def run(self, number: int, seed: int, kind: str | None = None) -> Case:

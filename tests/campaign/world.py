@@ -129,7 +129,7 @@ WRITERS: dict[str, tuple[tuple[str, ...], tuple[str, ...], str]] = {
     "rank": (
         ("rank", "run", "--src", "text.en", "--ref", "text.fr", "--quiet"),
         ("rank", "run", "--src", "text.en", "--ref", "text.fr", "--quiet"),
-        "run/analysis/heads.json",
+        "run/analysis/head-table.json",
     ),
     "roles": (
         ("roles", "run", "--src", "text.en", "--conllu", "text.conllu", "--quiet"),

@@ -1,0 +1,63 @@
+"""What all verbs print alike: a line that fits the terminal, and text that cannot steer it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from headcount.cli.console import SafeConsole, StatusLine, clock
+from headcount.cli.training_display import TrainingDisplay
+from headcount.config import TrainingConfig
+
+TRAIN = {
+    "kind": "train",
+    "update": 12345,
+    "epoch": 7,
+    "loss": 3.41234,
+    "source_tokens_per_second": 12345.6,
+    "seconds": 4321.0,
+}
+DEV = [{"kind": "dev", "update": 6000 * i, "dev_loss": 2.4, "dev_bleu": 20.0 + i} for i in (1, 2)]
+
+
+def drawn(what: object, width: int) -> list[str]:
+    console = SafeConsole(file=io.StringIO(), width=width, highlight=False, markup=False)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+def test_what_matters_comes_before_the_bar(width: int) -> None:
+    display = TrainingDisplay(TrainingConfig(updates=20_000))
+    for line in [TRAIN, *DEV]:
+        display.take(line)
+    line = drawn(display.render(), width)[0]
+    assert len(line) == width
+    wanted = ["loss 3.412", "12346 tokens/s", "best BLEU 22.00", "44:39 left"]
+    wanted = wanted[:3] if width == 60 else wanted
+    assert line.startswith("  ".join(wanted))
+    assert line.count("━") + line.count("╸") >= 4
+    if width == 200:
+        assert "update 12345  epoch 8" in line
+
+
+@pytest.mark.parametrize("width", [1, 5, 20])
+def test_a_terminal_that_is_far_too_narrow(width: int) -> None:
+    assert all(len(line) <= width for line in drawn(StatusLine(["loss 3.412"], 0.5), width))
+
+
+def test_without_bleu_the_loss_is_shown() -> None:
+    display = TrainingDisplay(TrainingConfig(updates=20_000))
+    display.take(TRAIN)
+    display.take({"kind": "dev", "update": 6000, "dev_loss": 2.25})
+    assert "best dev loss 2.250" in drawn(display.render(), 100)[0]
+
+
+def test_escape_sequences_are_shown_not_obeyed() -> None:
+    assert drawn("a\x1b[31mb\x9bc", 80) == [r"a\x1b[31mb\x9bc"]
+
+
+def test_clock() -> None:
+    assert [clock(s) for s in (0, 59.6, 61, 3723)] == ["0:00", "1:00", "1:01", "1:02:03"]
