@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -14,12 +16,13 @@ from PIL import Image
 from planted import FULL, PlantedModel, closing_gates, heads, keep, plant
 
 from headcount.study.figures import ANIMATION, FIGURES, draw_figures
-from headcount.study.figures.drawing import FORMATS, function_colours
+from headcount.study.figures.drawing import FORMATS, PHONE, Nothing, function_colours
 from headcount.study.figures.gate_animation import frame_times, write_gate_animation
 from headcount.study.figures.gates import watched_model
 from headcount.study.figures.head_grid import heads_figure
 from headcount.study.figures.retained import functions_figure
 from headcount.study.figures.sites import layer_groups
+from headcount.study.figures.specialisation import specialisation_figure
 from headcount.study.results import GateHistory, load_results
 
 NAMES = [
@@ -33,6 +36,7 @@ NAMES = [
     "fig8-functions-of-retained-heads",
     "fig9-attention-types",
     "fig10-decoder-layers",
+    "specialisation",
 ]
 
 
@@ -48,7 +52,9 @@ def colours(axes) -> Counter[str]:
 
 def test_all_figures_in_all_formats(paper_like):
     assert len(FIGURES) == len(NAMES)
-    for name in NAMES:
+    for name in NAMES[:-1]:  # no training was logged
+        phone = (paper_like / "figures" / f"{name}-phone.svg").read_text()
+        assert float(re.search(r'width="([\d.]+)pt"', phone)[1]) == pytest.approx(72 * PHONE, abs=1)
         for ending in (*FORMATS, "csv"):
             path = paper_like / "figures" / f"{name}.{ending}"
             assert path.stat().st_size > 100
@@ -162,9 +168,9 @@ def test_long_histories_are_thinned():
     assert times == sorted(set(times))
 
 
-def test_study_without_analyses_has_only_the_densities(tmp_path):
+def test_study_without_analyses_has_no_figures(tmp_path):
     results = load_results(plant(tmp_path, [PlantedModel("full")]))
-    assert [drawing.name for drawing in draw_figures(results)] == ["fig6-gates"]
+    assert list(draw_figures(results)) == []
     with pytest.raises(ValueError, match="no log"):
         write_gate_animation(results.model("full"), tmp_path / "x.gif")
 
@@ -195,3 +201,34 @@ def test_layer_groups():
     assert [list(group) for group in layer_groups(6)] == [[0, 1], [2, 3], [4, 5]]
     assert [list(group) for group in layer_groups(5)] == [[0, 1], [2, 3], [4]]
     assert [list(group) for group in layer_groups(2)] == [[0], [1]]
+
+
+def test_grey_figure_becomes_a_sentence(tmp_path):
+    """Where no head of any model has a function, Figure 8 would be all grey."""
+    kept = ["enc.0.5", "enc.2.0"]
+    full = PlantedModel("full", functions={})
+    pruned = PlantedModel(
+        "pruned", "pruned", keep(kept), "hard_concrete", ("enc",), "full", 0.02, functions={}
+    )
+    found = functions_figure(load_results(plant(tmp_path, [full, pruned])))
+    assert isinstance(found, Nothing)
+    assert "neither the full EN-FR model nor its prunings" in found.sentence
+
+
+def test_specialisation_against_tokens(tmp_path):
+    """The log of a training as curves; the tokens seen are those of the last line before."""
+    study = plant(tmp_path, [PlantedModel("full")])
+    lines = []
+    for number in range(1, 5):
+        lines.append({"kind": "train", "update": number, "source_tokens": 1000 * number})
+        shares = {"share_left": 0.2 * number, "share_own": 0.5, "share_right": 0.1}
+        lines.append({"kind": "dev", "update": number, **shares, "dev_loss": 2.0})
+    path = study / "runs" / "full" / "metrics.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    drawing = specialisation_figure(load_results(study))
+    assert [row["source_tokens"] for row in drawing.data] == [1000, 2000, 3000, 4000]
+    assert [row["share_left"] for row in drawing.data] == pytest.approx([0.2, 0.4, 0.6, 0.8])
+    (axes,) = drawing.figure.axes
+    assert list(axes.lines[0].get_xdata()) == pytest.approx([0.001, 0.002, 0.003, 0.004])
+    path.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]) + "\n")
+    assert specialisation_figure(load_results(study)) is None  # one point is no curve

@@ -17,11 +17,15 @@ from typer.testing import CliRunner
 import headcount
 from headcount.cli import app
 from headcount.errors import UserError
+from headcount.files import write_json
+from headcount.heads import Head
+from headcount.role.result import Example, Roles
 from headcount.study.report import page, write_report
 from headcount.study.report.page import embed
 from headcount.study.results import load_results
 
 runner = CliRunner()
+PREVIOUS = ("positional", "-1", 0.95)
 
 
 class Elements(HTMLParser):
@@ -85,8 +89,44 @@ def test_loads_nothing(elements):
 def test_every_picture_has_a_description(elements):
     images = elements.all("img")
     assert len(images) == 10
+    assert len(elements.all("source")) == 10  # each is drawn again for a phone
     assert all(len(image["alt"] or "") > 20 for image in images)
     assert elements.all("html")[0]["lang"] == "en"
+
+
+def test_the_page_opens_with_its_pictures(text):
+    """One sentence and Figures 1 and 7; functions, pruning, the explorer, and claims at the end."""
+    marks = [
+        '<p class="headline">9 of the 48 encoder heads of the EN-RU, OpenSubtitles model have',
+        'id="fig1-heads"', 'id="fig7-bleu"', 'id="functions-section"', 'class="cards"',
+        'id="pruning-section"', 'id="explorer"', 'id="claims-section"', 'id="about"',
+    ]  # fmt: skip
+    places = [text.index(mark) for mark in marks]
+    assert places == sorted(places)
+    assert text.count('<details class="claim"') == 16
+
+
+def test_a_function_is_shown_in_a_sentence(tmp_path):
+    """The sentence that `roles` stored, with an arc for each token; its text cannot do harm."""
+    study = plant(tmp_path, [PlantedModel("full", functions={"enc.1.0": [PREVIOUS]})])
+    path = study / "runs" / "full" / "analysis" / "roles.json"
+    roles = Roles.load(path)
+    example = Example(HOSTILE, ("▁<b>", "▁old", "▁dog"), (0, 0, 1), 2, 3, 0.9)
+    roles = roles.with_examples({(Head("enc", 1, 0), "positional", "-1"): example})
+    write_json(path, roles.to_json())
+    text = write_report(study).page.read_text()
+    card = text[text.index('<article class="card"') : text.index("</article>")]
+    assert "enc.1.0: positional -1" in card
+    assert card.count('class="arc"') == 3
+    assert "old to &lt;b&gt;; dog to old" in card
+    assert "2 of 3 times here" in card
+    assert "<b>" not in card
+
+
+def test_without_functions_the_nearest_heads_are_named(tmp_path):
+    study = plant(tmp_path, [PlantedModel("full", functions={})])
+    text = " ".join(write_report(study).page.read_text().split())
+    assert "No encoder head has a function that the paper names. The nearest:" in text
 
 
 def test_embedded_json_cannot_end_its_element():
@@ -150,10 +190,18 @@ def test_report_of_one_run(run_folder, tmp_path):
     found = json.loads(result.stdout)
     assert found["page"] == str(run / "analysis" / "report" / "report.html")
     assert found["sentences"] == 2
-    assert found["figures"] == ["fig6-gates"]
+    assert found["figures"] == []
     assert set(found["claims"].values()) == {"not testable here"}
     text = (run / "analysis" / "report" / "report.html").read_text()
     assert "on 2 sentences" in text
+    # Nothing of a study, nothing empty, and what could be asked next.
+    shown = re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S)
+    assert "study" not in shown.lower()
+    assert "<figure" not in shown
+    assert "claims-section" not in shown
+    assert "pruning-section" not in shown
+    for command in ("rank tiny --src TEST.en --ref TEST.fr", "roles tiny", "prune tiny"):
+        assert f"headcount {command}" in shown
     assert load_results(run).models[0].id == "tiny"
 
 
@@ -162,8 +210,9 @@ def test_page_elsewhere_and_without_sentences(run_folder, tmp_path):
     shutil.copytree(run_folder, run)
     result = runner.invoke(app, ["report", str(run), "--out", str(tmp_path / "here.html"), "-q"])
     assert result.exit_code == 0, result.output
-    assert "There is no attention data" in (tmp_path / "here.html").read_text()
-    assert "0 hold here" in " ".join(result.stdout.split())
+    page = (tmp_path / "here.html").read_text()
+    assert "headcount report tiny --src TEST.en" in page
+    assert '<section id="explorer">' not in page
 
 
 def test_bad_input(tmp_path, run_folder):

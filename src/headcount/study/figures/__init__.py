@@ -7,15 +7,16 @@ from pathlib import Path
 
 from headcount.study.figures.attention_maps import rare_words_figure
 from headcount.study.figures.dependencies import dependency_scores_figure, offsets_figure
-from headcount.study.figures.drawing import Drawing
+from headcount.study.figures.drawing import Drawing, Nothing
 from headcount.study.figures.gate_animation import write_gate_animation
 from headcount.study.figures.gates import gates_figure, watched_model
 from headcount.study.figures.head_grid import heads_figure, heads_of_other_pairs_figure
 from headcount.study.figures.retained import functions_figure, quality_figure
 from headcount.study.figures.sites import decoder_layers_figure, sites_figure
+from headcount.study.figures.specialisation import specialisation_figure
 from headcount.study.results import StudyResults
 
-FIGURES: list[Callable[[StudyResults], Drawing | None]] = [
+FIGURES: list[Callable[[StudyResults], Drawing | Nothing | None]] = [
     heads_figure,
     heads_of_other_pairs_figure,
     offsets_figure,
@@ -26,6 +27,7 @@ FIGURES: list[Callable[[StudyResults], Drawing | None]] = [
     functions_figure,
     sites_figure,
     decoder_layers_figure,
+    specialisation_figure,
 ]
 """What a report draws; one that is appended stands at the end of the page."""
 ANIMATION = "fig6-gates-over-training.gif"
@@ -35,7 +37,7 @@ def draw_figures(results: StudyResults) -> Iterator[Drawing]:
     """Every figure that the study has data for, in the paper's order."""
     for draw in FIGURES:
         drawing = draw(results)
-        if drawing is not None:
+        if isinstance(drawing, Drawing):
             yield drawing
 
 

@@ -19,7 +19,7 @@ from headcount.study.figures.drawing import (
     PAGE,
     Drawing,
     bare,
-    new_figure,
+    panels_in_a_row,
     style,
 )
 from headcount.study.results import StudyModel, StudyResults
@@ -64,6 +64,7 @@ def rare_words_figure(results: StudyResults) -> Drawing | None:
         draw_maps(maps),
         _rows(maps),
         alt="Attention maps: " + "; ".join(found) + ".",
+        phone=draw_maps(maps, phone=True),
     )
 
 
@@ -128,11 +129,11 @@ def plain(token: str) -> str:
     return text.replace("$", r"\$")  # else matplotlib would read mathematics
 
 
-def draw_maps(maps: Sequence[AttentionMap]) -> Figure:
-    """Maps side by side."""
+def draw_maps(maps: Sequence[AttentionMap], phone: bool = False) -> Figure:
+    """Maps side by side; below each other for a phone."""
     with style():
-        figure = new_figure(min(PAGE, 0.6 + 2.6 * len(maps)), 2.7)
-        panels = figure.subplots(1, len(maps), squeeze=False)[0]
+        width = min(PAGE, 0.6 + 2.6 * len(maps))
+        figure, panels = panels_in_a_row(len(maps), 2.7, width=width, phone=phone)
         for panel, shown in zip(panels, maps, strict=True):
             _draw(panel, shown)
     return figure

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.role.result import BestHead
@@ -16,8 +17,8 @@ from headcount.study.figures.drawing import (
     INK,
     PAGE,
     Drawing,
-    new_figure,
     open_frame,
+    panels_in_a_row,
     series_style,
     style,
 )
@@ -29,31 +30,40 @@ REACH = 6
 
 
 def offsets_figure(results: StudyResults) -> Drawing | None:
-    """Figure 3: the distribution of the dependent's relative position, one panel a relation."""
+    """Figure 3: the distribution of the dependent's relative position, one panel per relation."""
     domains = _one_of_each_domain(results)
     if not domains:
         return None
     relations = [r for r in PAPER_RELATIONS if any(r in counts for counts in domains.values())]
-    with style():
-        figure = new_figure(PAGE, 1.75)
-        panels = figure.subplots(1, len(relations), sharey=True, squeeze=False)[0]
-        for panel, relation in zip(panels, relations, strict=True):
-            _offsets(panel, relation, domains)
-        panels[0].set_ylabel("share of instances")
-        figure.supxlabel("position of the dependent, from its head", fontsize=8)
-        if len(domains) > 1:
-            panels[-1].legend()
     return Drawing(
         "fig3-offsets",
         "Figure 3",
         "Distribution of the relative position of the dependent for different dependency"
         f" relations ({', '.join(domains)}).",
-        figure,
+        _offset_panels(relations, domains, phone=False),
         _offset_rows(domains),
         alt="Bar charts of the relative position of dependents: "
         + ", ".join(f"{r} most often at {_mode(domains, r):+d}" for r in relations)
         + ".",
+        phone=_offset_panels(relations, domains, phone=True),
     )
+
+
+def _offset_panels(
+    relations: Sequence[str], domains: Mapping[str, Mapping[str, Mapping[int, int]]], phone: bool
+) -> Figure:
+    """A panel per relation; two in a row on a phone."""
+    with style():
+        figure, panels = panels_in_a_row(len(relations), 1.75, phone=phone, in_a_row=2, sharey=True)
+        for panel, relation in zip(panels, relations, strict=True):
+            _offsets(panel, relation, domains)
+            if phone:
+                panel.set_xticks([-4, 0, 4], ["−4", "0", "4"])
+        panels[0].set_ylabel("share of instances")
+        figure.supxlabel("position of the dependent, from its head", fontsize=8)
+        if len(domains) > 1:
+            panels[-1].legend()
+    return figure
 
 
 def _one_of_each_domain(results: StudyResults) -> dict[str, Mapping[str, Mapping[int, int]]]:
@@ -108,21 +118,32 @@ def dependency_scores_figure(results: StudyResults) -> Drawing | None:
     keys = list(dict.fromkeys(key for found in lines.values() for key in found))
     if not keys:
         return None
-    with style():
-        figure = new_figure(COLUMN if len(cases) == 1 else PAGE, 2.3)
-        _scores(figure.subplots(), lines, keys)
-        figure.legend(loc="outside upper center", ncols=len(cases) + 1)
     return Drawing(
         "fig4-dependency-scores",
         "Figure 4",
         "Accuracy of the best encoder head for each dependency relation and direction, with 95 %"
         f" intervals ({domain or cases[0].label}); short lines are the positional baseline.",
-        figure,
+        _score_panel(lines, keys, phone=False),
         [_score_row(case, line) for case in cases for line in lines[case.label].values()],
         alt="Accuracy of the best head by relation and direction, against the baseline, for "
         + ", ".join(lines)
         + ".",
+        phone=_score_panel(lines, keys, phone=True),
     )
+
+
+def _score_panel(
+    lines: Mapping[str, Mapping[tuple[str, str], BestHead]],
+    keys: Sequence[tuple[str, str]],
+    phone: bool,
+) -> Figure:
+    width = COLUMN if len(lines) == 1 else PAGE
+    with style():
+        figure, panels = panels_in_a_row(1, 2.3, width=width, phone=phone)
+        _scores(panels[0], lines, keys, phone)
+        columns = 2 if phone else len(lines) + 1
+        figure.legend(loc="outside upper center", ncols=columns)
+    return figure
 
 
 def _widest_domain(cases: Sequence[Case]) -> str:
@@ -144,6 +165,7 @@ def _scores(
     axes: Axes,
     lines: Mapping[str, Mapping[tuple[str, str], BestHead]],
     keys: Sequence[tuple[str, str]],
+    phone: bool,
 ) -> None:
     width = 0.8 / len(lines)
     for number, (label, found) in enumerate(lines.items()):
@@ -170,7 +192,9 @@ def _scores(
                     label="baseline" if place == 0 and number == 0 else "_",
                 )  # fmt: skip
     names = [f"{relation}\n{short_arrow(arrow)}" for relation, arrow in keys]
-    axes.set_xticks(range(len(keys)), names, fontsize=5.3 if len(lines) == 1 else 6.5)
+    axes.set_xticks(range(len(keys)), names, fontsize=5.3 if phone or len(lines) == 1 else 6.5)
+    if phone:
+        axes.tick_params(axis="x", labelrotation=60)
     axes.set_ylabel("accuracy, %")
     axes.set_ylim(0, 100)
     open_frame(axes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,8 @@ from headcount.study.tables import Cell, csv_text
 
 COLUMN, PAGE = 3.35, 6.9
 """Inches: one column and the whole width of a page in the paper's style."""
+PHONE = 2.6
+"""Inches: as wide as the screen of a phone, with letters of the same size."""
 
 OTHER = "other"
 OTHER_COLOUR, OTHER_TEXT = "#d5d8dc", "#555555"
@@ -67,7 +69,10 @@ def function_text(kind: str) -> str:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, its number in the paper, what it shows, and the numbers it was drawn from."""
+    """A figure, its number in the paper, what it shows, and the numbers it was drawn from.
+
+    `phone` is the same figure with its panels below each other, for a narrow screen.
+    """
 
     name: str
     title: str
@@ -75,16 +80,31 @@ class Drawing:
     figure: Figure
     data: list[dict[str, Cell]]
     alt: str
+    phone: Figure | None = None
 
     def save(self, folder: Path) -> None:
-        """Write `NAME.pdf`, `.png`, `.svg`, and `NAME.csv` beside them."""
-        with style():
-            self.figure.draw_without_rendering()
-            self.figure.set_layout_engine("none")  # arranged once, the same in every format
-            for ending, options in FORMATS.items():
-                with atomic_path(folder / f"{self.name}.{ending}") as partial:
-                    self.figure.savefig(partial, format=ending, **options)
+        """Write `NAME.pdf`, `.png`, `.svg`, `NAME.csv` beside them, and `NAME-phone.svg`."""
+        _save(self.figure, folder / self.name, FORMATS)
+        if self.phone is not None:
+            _save(self.phone, folder / f"{self.name}-phone", {"svg": FORMATS["svg"]})
         write_text(folder / f"{self.name}.csv", csv_text(self.data))
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A figure that would be empty: the sentence that stands in its place."""
+
+    name: str
+    sentence: str
+
+
+def _save(figure: Figure, path: Path, formats: Mapping[str, dict[str, Any]]) -> None:
+    with style():
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")  # arranged once, the same in every format
+        for ending, options in formats.items():
+            with atomic_path(path.with_name(f"{path.name}.{ending}")) as partial:
+                figure.savefig(partial, format=ending, **options)
 
 
 @contextmanager
@@ -99,6 +119,32 @@ def style() -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure that arranges its own axes."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def panels_in_a_row(
+    number: int,
+    height: float,
+    *,
+    width: float = PAGE,
+    phone: bool = False,
+    in_a_row: int = 1,
+    ratios: Sequence[float] | None = None,
+    sharey: bool = False,
+) -> tuple[Figure, list[Axes]]:
+    """Panels side by side; for a phone below each other, `in_a_row` of them in a row.
+
+    height: inches of one row of panels; ratios: how wide the panels are, side by side
+    """
+    if not phone:
+        figure = new_figure(width, height)
+        grid = figure.subplots(1, number, squeeze=False, sharey=sharey, width_ratios=ratios)
+        return figure, list(grid[0])
+    rows = -(-number // in_a_row)
+    figure = new_figure(PHONE, height * rows)
+    grid = figure.subplots(rows, in_a_row, squeeze=False, sharey=sharey)
+    for spare in grid.flat[number:]:
+        spare.remove()
+    return figure, list(grid.flat[:number])
 
 
 def open_frame(axes: Axes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from headcount.pruning.hard_concrete import HardConcrete
 from headcount.pruning.methods import method_named
@@ -11,11 +12,10 @@ from headcount.study.cases import is_learned
 from headcount.study.figures.drawing import (
     FAINT,
     INK,
-    PAGE,
     SERIES,
     Drawing,
-    new_figure,
     open_frame,
+    panels_in_a_row,
     series_style,
     style,
 )
@@ -28,32 +28,31 @@ SHOWN = 0.5
 """The logit at which panel (a) compares the Concrete with the Hard Concrete distribution."""
 
 
-def gates_figure(results: StudyResults) -> Drawing:
-    """Figure 6: densities, and gates over training where a model was pruned with them."""
+def gates_figure(results: StudyResults) -> Drawing | None:
+    """Figure 6: densities, and gates over training, where a model was pruned with gates."""
     model = watched_model(results)
-    with style():
-        figure = new_figure(PAGE, 2.05)
-        panels = figure.subplots(1, 3 if model else 2, squeeze=False)[0]
-        rows = _concrete(panels[0]) + _family(panels[1])
-        if model is not None:
-            rows += _over_training(panels[2], model)
-    caption = (
-        "Concrete distribution: (a) Concrete and its stretched and rectified version (Hard"
-        " Concrete), with its mass at 0 and 1; (b) Hard Concrete distributions with different"
-        " parameters."
-    )
-    if model is not None:
-        caption += f" (c) Probability that each gate is open while {model.id} is pruned."
+    if model is None:
+        return None
+    figure, rows = _panels(model, phone=False)
     return Drawing(
         "fig6-gates",
         "Figure 6",
-        caption,
+        "Concrete distribution: (a) Concrete and its stretched and rectified version (Hard"
+        " Concrete), with its mass at 0 and 1; (b) Hard Concrete distributions with different"
+        f" parameters. (c) Probability that each gate is open while {model.id} is pruned.",
         figure,
         rows,
-        alt="Densities of the Concrete and Hard Concrete distributions"
-        + ("" if model is None else "; lines of gates that close or stay open during training")
-        + ".",
+        alt="Densities of the Concrete and Hard Concrete distributions; lines of gates that close"
+        " or stay open during training.",
+        phone=_panels(model, phone=True)[0],
     )
+
+
+def _panels(model: StudyModel, phone: bool) -> tuple[Figure, list[dict[str, Cell]]]:
+    with style():
+        figure, panels = panels_in_a_row(3, 2.05, phone=phone)
+        rows = _concrete(panels[0]) + _family(panels[1]) + _over_training(panels[2], model)
+    return figure, rows
 
 
 def watched_model(results: StudyResults) -> StudyModel | None:

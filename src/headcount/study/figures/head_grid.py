@@ -24,6 +24,7 @@ from headcount.study.figures.drawing import (
     function_colours,
     function_text,
     new_figure,
+    panels_in_a_row,
     style,
 )
 from headcount.study.results import StudyModel, StudyResults
@@ -35,7 +36,7 @@ LABELLED = 3
 
 @dataclass(frozen=True)
 class HeadGrid:
-    """A model's encoder heads: one row a layer, in each row the most relevant head first."""
+    """A model's encoder heads: one row per layer, in each row the most relevant head first."""
 
     model: StudyModel
     rows: list[list[Head]]
@@ -68,7 +69,7 @@ class HeadGrid:
         return table
 
     def data(self, label: str) -> list[dict[str, Cell]]:
-        """One row a head, in the order of the figure."""
+        """One row per head, in the order of the figure."""
         relevance, confidence = self.model.column("lrp"), self.model.column("confidence")
         return [
             {
@@ -92,15 +93,16 @@ def heads_figure(results: StudyResults) -> Drawing | None:
         return None
     case = cases[0]
     columns = [c for c in ("lrp", "confidence") if case.full.column(c)]
-    drawing = _blocks([case], columns)
     return Drawing(
         "fig1-heads",
         "Figure 1",
         f"Relevance (LRP), confidence and function of encoder self-attention heads, {case.label}."
         " In each layer heads are sorted by relevance; cells name the functions: the relative"
         " position, the direction of a dependency, or rare words.",
-        *drawing,
+        _blocks([case], columns),
+        _rows([case]),
         alt=_alt([case]),
+        phone=_phone_blocks([case], columns),
     )
 
 
@@ -109,15 +111,17 @@ def heads_of_other_pairs_figure(results: StudyResults) -> Drawing | None:
     cases = _drawable(results)[1:]
     if not cases:
         return None
-    drawing = _blocks(cases, [c for c in ("lrp",) if any(k.full.column(c) for k in cases)])
+    columns = [c for c in ("lrp",) if any(case.full.column(c) for case in cases)]
     return Drawing(
         "fig2-heads-of-other-pairs",
         "Figure 2",
         "Relevance (LRP) and function of encoder self-attention heads: "
         + "; ".join(case.label for case in cases)
         + ". In each layer heads are sorted by relevance.",
-        *drawing,
+        _blocks(cases, columns),
+        _rows(cases),
         alt=_alt(cases),
+        phone=_phone_blocks(cases, columns),
     )
 
 
@@ -126,8 +130,8 @@ def _drawable(results: StudyResults) -> list[Case]:
     return [c for c in cases if c.full.column("lrp") or c.full.roles is not None]
 
 
-def _blocks(cases: Sequence[Case], columns: Sequence[str]) -> tuple[Figure, list[dict[str, Cell]]]:
-    """One row of panels a case: a heat map a column, then the functions."""
+def _blocks(cases: Sequence[Case], columns: Sequence[str]) -> Figure:
+    """One row of panels per case: a heat map per column, then the functions."""
     grids = [HeadGrid.of(case.full) for case in cases]
     layers = max(len(grid.rows) for grid in grids)
     with style():
@@ -136,14 +140,46 @@ def _blocks(cases: Sequence[Case], columns: Sequence[str]) -> tuple[Figure, list
         panels = figure.subplots(len(cases), len(ratios), squeeze=False, width_ratios=ratios)
         for row, (case, grid) in enumerate(zip(cases, grids, strict=True)):
             for panel, column in zip(panels[row], columns, strict=False):
-                title = MEASURES[column].label
-                _heat(panel, grid, column, title if len(cases) == 1 else f"{case.label}: {title}")
+                _heat(panel, grid, column, _title(case, column, cases))
             _functions(panels[row][-1], grid, "functions")
             panels[row][0].set_ylabel("layer")
-        handles = [Patch(color=function_colours()[kind], label=kind) for kind in _kinds(grids)]
+        _legend(figure, grids)
+    return figure
+
+
+def _phone_blocks(cases: Sequence[Case], columns: Sequence[str]) -> Figure:
+    """The same panels below each other, the functions of a case first."""
+    grids = [HeadGrid.of(case.full) for case in cases]
+    layers = max(len(grid.rows) for grid in grids)
+    with style():
+        number = len(cases) * (1 + len(columns))
+        figure, panels = panels_in_a_row(number, 0.26 * layers + 0.5, phone=True)
+        places = iter(panels)
+        for case, grid in zip(cases, grids, strict=True):
+            _functions(next(places), grid, _title(case, "functions", cases), "left")
+            for column in columns:
+                _heat(next(places), grid, column, _title(case, column, cases))
+        for panel in panels:
+            panel.set_ylabel("layer")
+        _legend(figure, grids, phone=True)
+    return figure
+
+
+def _title(case: Case, column: str, cases: Sequence[Case]) -> str:
+    title = MEASURES[column].label if column in MEASURES else column
+    return title if len(cases) == 1 else f"{case.label}: {title}"
+
+
+def _legend(figure: Figure, grids: Sequence[HeadGrid], phone: bool = False) -> None:
+    handles = [Patch(color=function_colours()[kind], label=kind) for kind in _kinds(grids)]
+    if phone:
+        figure.legend(handles=handles, loc="outside upper left", ncols=2)
+    else:
         figure.legend(handles=handles, loc="outside lower right", ncols=len(handles))
-    data = [row for case, grid in zip(cases, grids, strict=True) for row in grid.data(case.label)]
-    return figure, data
+
+
+def _rows(cases: Sequence[Case]) -> list[dict[str, Cell]]:
+    return [row for case in cases for row in HeadGrid.of(case.full).data(case.label)]
 
 
 def _heat(axes: Axes, grid: HeadGrid, column: str, title: str) -> None:
@@ -162,14 +198,16 @@ def _heat(axes: Axes, grid: HeadGrid, column: str, title: str) -> None:
     _frame(axes, grid, f"{title}, %", "left")
 
 
-def _functions(axes: Axes, grid: HeadGrid, title: str) -> None:
+def _functions(
+    axes: Axes, grid: HeadGrid, title: str, side: Literal["left", "right"] = "right"
+) -> None:
     """Each head's functions: stripes of their colours, named where there is room."""
     for i, row in enumerate(grid.rows):
         for j, head in enumerate(row):
             draw_functions(axes, j - 0.5, i - 0.5, functions_of(grid.model, head))
     axes.set_xlim(-0.5, grid.width - 0.5)
     axes.set_ylim(len(grid.rows) - 0.5, -0.5)
-    _frame(axes, grid, title, "right")
+    _frame(axes, grid, title, side)
 
 
 def draw_functions(axes: Axes, x: float, y: float, functions: Sequence[Role]) -> None:

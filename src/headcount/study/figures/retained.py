@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.pruning.methods import METHODS, method_named
@@ -16,12 +17,15 @@ from headcount.study.figures.drawing import (
     INK,
     OTHER,
     PAGE,
+    PHONE,
     Drawing,
+    Nothing,
     bare,
     function_colours,
     function_text,
     new_figure,
     open_frame,
+    panels_in_a_row,
     series_style,
     style,
 )
@@ -30,6 +34,7 @@ from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell
 
 ENCODER = ("enc",)
+FIGURE_8 = "fig8-functions-of-retained-heads"
 
 
 def quality_figure(results: StudyResults) -> Drawing | None:
@@ -41,27 +46,33 @@ def quality_figure(results: StudyResults) -> Drawing | None:
     ]
     if not cases:
         return None
-    methods = _methods(cases)
-    with style():
-        figure = new_figure(COLUMN if len(cases) == 1 else PAGE, 2.6)
-        panels = figure.subplots(1, len(cases), squeeze=False)[0]
-        for panel, case in zip(panels, cases, strict=True):
-            _quality(panel, case, methods, titled=len(cases) > 1)
-        panels[0].set_ylabel("BLEU")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2 * len(cases))
     rows = [_quality_row(case, model) for case in cases for model in (case.full, *_scored(case))]
     return Drawing(
         "fig7-bleu",
         "Figure 7",
         "BLEU on the test set as a function of the number of retained encoder heads, with 95 %"
         " intervals; the dashed line and band are the full model.",
-        figure,
+        _quality_panels(cases, phone=False),
         rows,
         alt="BLEU against retained encoder heads: "
         + "; ".join(f"{row['model']} {row['heads']} heads {row['bleu']:.1f}" for row in rows[:8])
         + ".",
+        phone=_quality_panels(cases, phone=True),
     )
+
+
+def _quality_panels(cases: Sequence[Case], phone: bool) -> Figure:
+    methods = _methods(cases)
+    width = COLUMN if len(cases) == 1 else PAGE
+    with style():
+        figure, panels = panels_in_a_row(len(cases), 2.6, width=width, phone=phone)
+        for panel, case in zip(panels, cases, strict=True):
+            _quality(panel, case, methods, titled=len(cases) > 1)
+        panels[0].set_ylabel("BLEU")
+        handles, labels = panels[0].get_legend_handles_labels()
+        columns = 2 if phone else 2 * len(cases)
+        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+    return figure
 
 
 def _methods(cases: Sequence[Case]) -> list[str]:
@@ -117,17 +128,40 @@ def _quality_row(case: Case, model: StudyModel) -> dict[str, Cell]:
     }  # fmt: skip
 
 
-def functions_figure(results: StudyResults) -> Drawing | None:
-    """Figure 8: functions of the encoder heads that remain, one column a model."""
+def functions_figure(results: StudyResults) -> Drawing | Nothing | None:
+    """Figure 8: functions of the encoder heads that remain, one column per model."""
     cases = [case for case in cases_of(results) if case.full.roles and _analysed(case)]
     if not cases:
         return None
     case = max(cases, key=lambda c: len(_analysed(c)))
     models = [case.full, *_analysed(case)]
+    if not any(functions for model in models for functions in _by_function(model)):
+        return Nothing(
+            FIGURE_8,
+            f"Functions of the heads that are left (the paper's Figure 8): neither the full"
+            f" {case.label} model nor its prunings have a head with one.",
+        )
+    return Drawing(
+        FIGURE_8,
+        "Figure 8",
+        f"Functions of encoder heads retained after pruning, {case.label}. Each column is a model"
+        " with all of its remaining encoder heads, ordered by function; a number tells how many"
+        " functions a head has, where it has several.",
+        _function_columns(models, phone=False),
+        [row for model in models for row in _function_rows(model)],
+        alt="Columns of heads coloured by function: "
+        + "; ".join(_counted(model) for model in models)
+        + ".",
+        phone=_function_columns(models, phone=True),
+    )
+
+
+def _function_columns(models: Sequence[StudyModel], phone: bool) -> Figure:
     columns = [_by_function(model) for model in models]
     tallest = max(map(len, columns))
+    width = PHONE if phone else min(PAGE, 0.9 + 0.45 * len(models) + 1.3)
     with style():
-        figure = new_figure(min(PAGE, 0.9 + 0.45 * len(models) + 1.3), 0.1 * tallest + 0.75)
+        figure = new_figure(width, 0.1 * tallest + (1.05 if phone else 0.75))
         axes = figure.subplots()
         for x, column in enumerate(columns):
             for y, functions in enumerate(column):
@@ -135,20 +169,10 @@ def functions_figure(results: StudyResults) -> Drawing | None:
         _finish_functions(axes, models, tallest)
         figure.legend(
             handles=[Patch(color=c, label=kind) for kind, c in function_colours().items()],
-            loc="outside right center",
+            loc="outside lower center" if phone else "outside right center",
+            ncols=2 if phone else 1,
         )
-    return Drawing(
-        "fig8-functions-of-retained-heads",
-        "Figure 8",
-        f"Functions of encoder heads retained after pruning, {case.label}. Each column is a model"
-        " with all of its remaining encoder heads, ordered by function; a number tells how many"
-        " functions a head has, where it has several.",
-        figure,
-        [row for model in models for row in _function_rows(model)],
-        alt="Columns of heads coloured by function: "
-        + "; ".join(_counted(model) for model in models)
-        + ".",
-    )
+    return figure
 
 
 def _analysed(case: Case) -> list[StudyModel]:

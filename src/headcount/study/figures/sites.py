@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from headcount.heads import SITE_NAMES, SITES
@@ -13,8 +14,8 @@ from headcount.study.figures.drawing import (
     COLUMN,
     PAGE,
     Drawing,
-    new_figure,
     open_frame,
+    panels_in_a_row,
     series_style,
     style,
 )
@@ -29,29 +30,32 @@ def sites_figure(results: StudyResults) -> Drawing | None:
     cases = _cases(results)
     if not cases:
         return None
-    with style():
-        figure = new_figure(COLUMN if len(cases) == 1 else PAGE, 2.5)
-        panels = figure.subplots(1, len(cases), squeeze=False)[0]
-        for panel, case in zip(panels, cases, strict=True):
-            counters = {SITE_NAMES[site]: _site_counter(site) for site in SITES}
-            _lines(panel, case, counters)
-            panel.set_title(case.label if len(cases) > 1 else "")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(
-            handles, labels, loc="outside lower center", ncols=1 if len(cases) == 1 else 3
-        )
     rows = [_site_row(case, model) for case in cases for model in _models(case)]
     return Drawing(
         "fig9-attention-types",
         "Figure 9",
         "Number of active heads of each attention type in models of different sparsity; all"
         " attention is pruned. The rightmost model is the full one.",
-        figure,
+        _site_panels(cases, phone=False),
         rows,
         alt="Active heads by attention type: "
         + "; ".join(f"{r['total']} heads: {r['enc']}/{r['dec']}/{r['cross']}" for r in rows[:8])
         + ".",
+        phone=_site_panels(cases, phone=True),
     )
+
+
+def _site_panels(cases: Sequence[Case], phone: bool) -> Figure:
+    width = COLUMN if len(cases) == 1 else PAGE
+    with style():
+        figure, panels = panels_in_a_row(len(cases), 2.5, width=width, phone=phone)
+        for panel, case in zip(panels, cases, strict=True):
+            counters = {SITE_NAMES[site]: _site_counter(site) for site in SITES}
+            _lines(panel, case, counters)
+            panel.set_title(case.label if len(cases) > 1 else "")
+        columns = 1 if phone or len(cases) == 1 else 3
+        _legend(figure, panels[0], columns)
+    return figure
 
 
 def decoder_layers_figure(results: StudyResults) -> Drawing | None:
@@ -61,16 +65,6 @@ def decoder_layers_figure(results: StudyResults) -> Drawing | None:
         return None
     case = max(cases, key=lambda c: len(_models(c)))
     groups = layer_groups(len(case.full.heads.layers["dec"]))
-    with style():
-        figure = new_figure(PAGE, 2.5)
-        panels = figure.subplots(1, 2, squeeze=False, sharey=True)[0]
-        for panel, site in zip(panels, ("dec", "cross"), strict=True):
-            counters = {_group_name(group): _group_counter(site, group) for group in groups}
-            _lines(panel, case, counters)
-            panel.set_title(SITE_NAMES[site])
-        panels[1].set_ylabel("")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=len(groups))
     rows = [_layer_row(case, model, groups) for model in _models(case)]
     return Drawing(
         "fig10-decoder-layers",
@@ -78,10 +72,29 @@ def decoder_layers_figure(results: StudyResults) -> Drawing | None:
         "Number of active heads in different layers of the decoder in models of different"
         f" sparsity, {case.label}"
         + ("; pairs of adjacent layers are summed." if len(groups[0]) > 1 else "."),
-        figure,
+        _layer_panels(case, groups, phone=False),
         rows,
         alt="Active decoder heads by layer, for self-attention and attention to the source.",
+        phone=_layer_panels(case, groups, phone=True),
     )
+
+
+def _layer_panels(case: Case, groups: Sequence[range], phone: bool) -> Figure:
+    with style():
+        figure, panels = panels_in_a_row(2, 2.5, phone=phone, sharey=True)
+        for panel, site in zip(panels, ("dec", "cross"), strict=True):
+            counters = {_group_name(group): _group_counter(site, group) for group in groups}
+            _lines(panel, case, counters)
+            panel.set_title(SITE_NAMES[site])
+        if not phone:
+            panels[1].set_ylabel("")
+        _legend(figure, panels[0], 1 if phone else len(groups))
+    return figure
+
+
+def _legend(figure: Figure, panel: Axes, columns: int) -> None:
+    handles, labels = panel.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
 
 
 def layer_groups(layers: int) -> list[range]:

@@ -22,9 +22,11 @@ from headcount.study.cases import cases_of
 from headcount.study.claims.verdict import FAILS, HOLDS, MIXED, UNDECIDED, UNTESTABLE, Verdict
 from headcount.study.explorer import ModelAttention, fit
 from headcount.study.figures import ANIMATION
-from headcount.study.figures.drawing import OTHER, Drawing, function_colours
+from headcount.study.figures.drawing import OTHER, Drawing, Nothing, function_colours
 from headcount.study.figures.gates import watched_model
-from headcount.study.report.story import claims_line, story
+from headcount.study.models import FULL
+from headcount.study.report.examples import cards_of
+from headcount.study.report.story import claims_line, commands_left, headline, story
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.study_tables import describe
 from headcount.study.tables import Table
@@ -33,7 +35,7 @@ LIMIT = 15_000_000
 """Bytes of a page at most."""
 MARGIN = 500_000
 GATE_STEPS = 60
-PIXELS_AN_INCH = 144
+PIXELS_PER_INCH = 144
 """A figure's letters are then about as large as the page's."""
 SCRIPTS = ("report.js", "drawing.js", "explorer.js")
 CLASSES = {
@@ -49,7 +51,7 @@ def render_page(
     results: StudyResults,
     verdicts: Sequence[Verdict],
     tables: Sequence[Table],
-    figures: Sequence[Drawing],
+    figures: Sequence[Drawing | Nothing],
     attention: Sequence[ModelAttention],
 ) -> str:
     """The whole page; it has as many sentences to explore as fit."""
@@ -69,12 +71,18 @@ def _render(
     results: StudyResults,
     verdicts: Sequence[Verdict],
     tables: Sequence[Table],
-    figures: Sequence[Drawing],
+    figures: Sequence[Drawing | Nothing],
     attention: Sequence[ModelAttention],
 ) -> str:
+    drawn = [figure for figure in figures if isinstance(figure, Drawing)]
+    widths = {d.name: round(PIXELS_PER_INCH * d.figure.get_figwidth()) for d in drawn}
+    sizes = "".join(f"  #{name} {{ width: {width}px; }}\n" for name, width in widths.items())
     style, script = page_parts()
+    style += f"@media screen {{\n{sizes}}}\n"
     shown = [found for found in attention if found.sentences]
     page = _read("report.html")
+    empty = [figure for figure in figures if isinstance(figure, Nothing)]
+    folded = [verdict for verdict in verdicts if verdict.verdict == UNTESTABLE]
     return (
         environment()
         .get_template("report.html")
@@ -83,17 +91,23 @@ def _render(
             style=Markup(style),
             script=Markup(script),
             results=results,
+            headline=headline(results, verdicts),
             story=story(results),
+            todo=commands_left(results, bool(shown)),
+            cards=cards_of(results),
             claims_line=claims_line(verdicts),
             verdicts=verdicts,
+            folded=folded if results.is_study else [],
+            untestable=UNTESTABLE,
             classes=CLASSES,
+            has=_sections(results, verdicts, [*drawn, *tables]),
             tables={table.name: table for table in tables},
-            figures={drawing.name: drawing for drawing in figures},
-            unplaced=[
-                drawing.name for drawing in figures if f'figure("{drawing.name}")' not in page
-            ],
-            images={drawing.name: _image(results, drawing) for drawing in figures},
-            widths={d.name: round(PIXELS_AN_INCH * d.figure.get_figwidth()) for d in figures},
+            figures={drawing.name: drawing for drawing in drawn},
+            nothing={figure.name: figure.sentence for figure in empty},
+            unplaced=[drawing.name for drawing in drawn if f'figure("{drawing.name}")' not in page],
+            images={drawing.name: _image(results, drawing.name) for drawing in drawn},
+            phone_images={d.name: _image(results, f"{d.name}-phone") for d in drawn if d.phone},
+            widths=widths,
             animation=ANIMATION,
             gates=embed(_gates(results)),
             explorer=embed(_explorer(results, shown)),
@@ -106,9 +120,11 @@ def _render(
 
 def environment() -> Environment:
     """Templates of this folder, with everything escaped that they are given."""
-    return Environment(
+    made = Environment(
         loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
+    made.filters["tight"] = lambda text: str(text).replace(" %", "\u00a0%")
+    return made
 
 
 def page_parts() -> tuple[str, str]:
@@ -147,9 +163,22 @@ def _read(name: str) -> str:
     return (files("headcount.study.report") / name).read_text(encoding="utf-8")
 
 
-def _image(results: StudyResults, drawing: Drawing) -> str:
+def _sections(
+    results: StudyResults, verdicts: Sequence[Verdict], shown: Sequence[Drawing | Table]
+) -> dict[str, bool]:
+    """Which sections have something to show."""
+    names = {drawing.name for drawing in shown}
+    return {
+        "functions": any(model.roles for model in results.models)
+        or bool(names & {"specialisation", "agreement"}),
+        "pruning": any(model.pruning or model.kind != FULL for model in results.models),
+        "claims": any(verdict.verdict != UNTESTABLE for verdict in verdicts),
+    }
+
+
+def _image(results: StudyResults, name: str) -> str:
     """A figure as a data URI."""
-    svg = (results.out / "figures" / f"{drawing.name}.svg").read_bytes()
+    svg = (results.out / "figures" / f"{name}.svg").read_bytes()
     return f"data:image/svg+xml;base64,{base64.b64encode(svg).decode('ascii')}"
 
 

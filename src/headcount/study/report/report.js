@@ -74,6 +74,30 @@ document.addEventListener("click", (event) => {
   sortTable(table, heading.cellIndex, before ? (ascending ? -1 : 1) : first);
 });
 
+/* What is wider than the screen says that it can be scrolled. */
+(() => {
+  const look = () => {
+    for (const box of document.querySelectorAll(".scroll")) {
+      box.classList.toggle("more", box.scrollWidth > box.clientWidth + 2);
+    }
+  };
+  new ResizeObserver(look).observe(document.body);
+  document.addEventListener("toggle", look, true);
+  look();
+})();
+
+/* On paper everything is open, and closed again afterwards. */
+(() => {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll(".claim:not([open]), .folded:not([open])")];
+    for (const details of opened) details.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const details of opened) details.open = false;
+  });
+})();
+
 /* Gates over time. */
 (() => {
   const gates = dataOf("gates-data");

@@ -1,4 +1,4 @@
-"""The study in a few sentences, every number of them computed."""
+"""What was found in a few sentences, every number of them computed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from headcount.heads import SITE_NAMES, SITES
 from headcount.role.registry import kinds_at
 from headcount.study.cases import Case, cases_of, functions_of, retained
+from headcount.study.claims.amounts import bleu_difference
 from headcount.study.claims.verdict import (
     FAILS,
     HOLDS,
@@ -20,33 +21,95 @@ from headcount.study.claims.verdict import (
 from headcount.study.results import StudyModel, StudyResults
 
 
+def headline(results: StudyResults, verdicts: Sequence[Verdict]) -> str:
+    """One sentence: what heads do, what pruning costs, how many of the paper's findings are seen.
+
+    Of a study with several models it is about the first; the others have a paragraph each.
+    """
+    cases = cases_of(results)
+    clauses = []
+    if cases:
+        case = cases[0]
+        name = "of the model" if len(cases) == 1 else f"of the {case.label} model"
+        if case.full.roles is not None:
+            clauses.append(_functions_clause(case.full, name))
+        pruned = _pruned_clause(case)
+        clauses += [pruned] if pruned else []
+    tested = [verdict for verdict in verdicts if verdict.verdict != UNTESTABLE]
+    if results.is_study and tested:
+        clauses.append(_claims_clause(tested))
+    if not clauses and cases:
+        heads = ", ".join(f"{cases[0].full.heads.count(s)} of {SITE_NAMES[s]}" for s in SITES)
+        return f"A model with heads {heads}; they have not been analysed yet."
+    text = "; ".join(clauses)
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
 def story(results: StudyResults) -> list[tuple[str, list[str]]]:
     """What was found: for each full model its name and some sentences."""
     return [(case.label, _case_lines(case)) for case in cases_of(results)]
 
 
+def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]]:
+    """What has not been asked of a single run yet, and the command that asks it."""
+    if results.is_study:
+        return []
+    model, run = results.models[0], results.folder.name
+    pair = results.pairs[0]
+    left = []
+    if not model.column("lrp"):
+        command = f"headcount rank {run} --src TEST.{pair.source} --ref TEST.{pair.target}"
+        left.append(("How much each head matters:", command))
+    if model.roles is None:
+        left.append(("What each head does:", f"headcount roles {run} --src TEST.{pair.source}"))
+    if model.pruning is None:
+        command = f"headcount prune {run} --train CORPUS --keep 12 --out PRUNED"
+        left.append(("Whether it can do with fewer heads:", command))
+    if not explored:
+        command = f"headcount report {run} --src TEST.{pair.source}"
+        left.append(("Attention on sentences, on this page:", command))
+    return left
+
+
 def claims_line(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold."""
+    return f"Of {len(verdicts)} findings of the paper, {_listed(_counts(verdicts, 'hold here'))}."
+
+
+def _claims_clause(tested: Sequence[Verdict]) -> str:
+    findings = "finding" if len(tested) == 1 else "findings"
+    return (
+        f"of the paper's {len(tested)} {findings} that can be tested here"
+        f" {_listed(_counts(tested, 'hold'))}"
+    )
+
+
+def _counts(verdicts: Sequence[Verdict], hold: str) -> list[str]:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    parts = [f"{counts[HOLDS]} hold here"]
+    parts = [f"{counts[HOLDS]} {hold}"]
     if counts[MIXED]:
         parts.append(f"{counts[MIXED]} hold for some of the models")
-    parts.append(f"{counts[FAILS]} do not hold")
+    parts.append(f"{counts[FAILS]} do not")
     if counts[UNDECIDED]:
-        parts.append(f"{counts[UNDECIDED]} are undecided")
+        parts.append(f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided")
     if counts[UNTESTABLE]:
-        parts.append(f"{counts[UNTESTABLE]} cannot be tested with what there is")
-    return f"Of {len(verdicts)} findings of the paper, {', '.join(parts[:-1])} and {parts[-1]}."
+        parts.append(f"{counts[UNTESTABLE]} cannot be tested")
+    return parts
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _case_lines(case: Case) -> list[str]:
     lines = [_full_line(case)]
     if case.full.roles is not None:
-        lines.append(_functions_line(case.full))
+        clause = _functions_clause(case.full, "of the model")
+        lines.append(f"{clause[0].upper()}{clause[1:]}.")
     relevant = _relevance_line(case.full)
     lines += [relevant] if relevant else []
-    pruned = _pruned_line(case)
-    lines += [pruned] if pruned else []
+    pruned = _pruned_clause(case)
+    lines += [f"{pruned[0].upper()}{pruned[1:]}."] if pruned else []
     return lines
 
 
@@ -61,15 +124,19 @@ def _full_line(case: Case) -> str:
     return f"{line} It reaches BLEU {scores.bleu:.1f}{spread}{where}."
 
 
-def _functions_line(model: StudyModel) -> str:
+def _functions_clause(model: StudyModel, name: str) -> str:
     heads = model.heads.heads(("enc",))
-    found = [functions_of(model, head) for head in heads]
-    counts = {
-        kind: sum(any(f.kind == kind for f in own) for own in found) for kind in kinds_at("enc")
-    }
-    named = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    special = sum(bool(own) for own in found)
-    return f"{special} of its {len(heads)} encoder heads have a function we can name: {named}."
+    functions = [functions_of(model, head) for head in heads]
+    kinds = kinds_at("enc")
+    counts = {kind: sum(any(f.kind == kind for f in own) for own in functions) for kind in kinds}
+    seen = [f"{count} {kind}" for kind, count in counts.items() if count]
+    special = sum(bool(own) for own in functions)
+    if not special:
+        return f"none of the {len(heads)} encoder heads {name} has a function that the paper names"
+    verb = "has" if special == 1 else "have"
+    return (
+        f"{special} of the {len(heads)} encoder heads {name} {verb} a function ({', '.join(seen)})"
+    )
 
 
 def _relevance_line(model: StudyModel) -> str | None:
@@ -86,14 +153,16 @@ def _relevance_line(model: StudyModel) -> str | None:
     )
 
 
-def _pruned_line(case: Case) -> str | None:
+def _pruned_clause(case: Case) -> str | None:
     scored = [model for model in case.encoder_learned if model.bleu is not None]
     if case.full.bleu is None or not scored:
         return None
     aim = case.encoder_heads / 5
     model = min(scored, key=lambda m: abs(retained(m, ("enc",)) - aim))
     assert model.bleu is not None
+    difference = bleu_difference([model], [case.full])
     return (
-        f"Pruned to {retained(model, ('enc',))} of {case.encoder_heads} encoder heads it has BLEU"
-        f" {model.bleu:.1f} ({model.bleu - case.full.bleu:+.1f})."
+        f"with {retained(model, ('enc',))} of {case.encoder_heads} left it has BLEU"
+        f" {model.bleu:.1f} instead of {case.full.bleu:.1f}"
+        f" ({difference.value:+.1f}, 95 % interval {difference.low:+.1f} to {difference.high:+.1f})"
     )

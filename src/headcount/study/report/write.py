@@ -14,7 +14,7 @@ from headcount.study import claims
 from headcount.study.claims.verdict import Verdict
 from headcount.study.explorer import SENTENCES, choose_sentences, read_explorer, write_explorer
 from headcount.study.figures import FIGURES, write_animation
-from headcount.study.figures.drawing import Drawing
+from headcount.study.figures.drawing import Drawing, Nothing
 from headcount.study.models import FULL
 from headcount.study.report.page import render_page
 from headcount.study.results import StudyResults, load_results
@@ -68,6 +68,7 @@ def _write(
     for table in tables:
         table.save(results.out / "tables")
     figures = _draw(results, progress)
+    drawn = [figure for figure in figures if isinstance(figure, Drawing)]
     progress("Writing the page", 0, 1)
     attention = read_explorer(results)
     text = render_page(results, verdicts, tables, figures, attention)
@@ -75,21 +76,22 @@ def _write(
     write_text(page, text)
     progress("Writing the page", 1, 1)
     shown = max((len(found.sentences) for found in attention), default=0)
-    return Written(page, len(text.encode()), figures, tables, verdicts, shown)
+    return Written(page, len(text.encode()), drawn, tables, verdicts, shown)
 
 
-def _draw(results: StudyResults, progress: Progress) -> list[Drawing]:
+def _draw(results: StudyResults, progress: Progress) -> list[Drawing | Nothing]:
     folder = results.out / "figures"
-    found = []
+    figures: list[Drawing | Nothing] = []
     for number, draw in enumerate(FIGURES):
         progress("Drawing figures", number, len(FIGURES))
         drawing = draw(results)
-        if drawing is not None:
+        if isinstance(drawing, Drawing):
             drawing.save(folder)
-            found.append(drawing)
+        if drawing is not None:
+            figures.append(drawing)
     write_animation(results, folder)
     progress("Drawing figures", len(FIGURES), len(FIGURES))
-    return found
+    return figures
 
 
 def explorer_lines(

@@ -1,0 +1,150 @@
+"""How heads specialise while a model trains; the paper does not show this.
+
+Heads take on functions long after BLEU has stopped rising quickly. These curves answer the first
+question about one's own model: has it trained long enough to be analysed?
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headcount.study.cases import Case, cases_of, first_seeds
+from headcount.study.figures.drawing import (
+    COLUMN,
+    FAINT,
+    PAGE,
+    Drawing,
+    open_frame,
+    panels_in_a_row,
+    series_style,
+    style,
+)
+from headcount.study.results import StudyResults
+from headcount.study.tables import Cell
+from headcount.training.metrics import FILE, read_metrics
+
+SHARES = {
+    "share_left": "the token before",
+    "share_own": "the token itself",
+    "share_right": "the token after",
+}
+"""Keys of the log: the largest share, over heads, of queries whose argmax is at this offset."""
+ABOVE = "above_baseline_"
+"""The beginning of the keys that follow a relation: the best head's accuracy over the baseline."""
+POSITIONAL = 0.9
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What a training logged of its heads: `values[key]` after so many source `tokens`."""
+
+    label: str
+    tokens: tuple[float, ...]
+    values: Mapping[str, tuple[float, ...]]
+
+    @property
+    def shares(self) -> dict[str, tuple[float, ...]]:
+        """Largest shares by where heads look."""
+        return {name: self.values[key] for key, name in SHARES.items() if key in self.values}
+
+    @property
+    def relations(self) -> dict[str, tuple[float, ...]]:
+        """Best accuracy above the baseline by relation."""
+        found = {k.removeprefix(ABOVE): v for k, v in self.values.items() if k.startswith(ABOVE)}
+        return dict(sorted(found.items()))
+
+
+def specialisation_figure(results: StudyResults) -> Drawing | None:
+    """The largest shares at -1, 0 and +1, and relations above the baseline, against tokens seen."""
+    curves = [found for case in first_seeds(cases_of(results)) if (found := curves_of(case))]
+    if not curves:
+        return None
+    last = curves[0]
+    ends = "; ".join(f"{name} {values[-1]:.2f}" for name, values in last.shares.items())
+    return Drawing(
+        "specialisation",
+        "Specialisation",
+        "Encoder heads while the model trains, on sentences of the development set: the share of"
+        " tokens for which the best head looks at the token before, at the token itself or at the"
+        " token after (a head is positional from 0.9 on)"
+        + (
+            ", and how far the best head for each dependency relation is above the positional"
+            " baseline, in points"
+            if any(found.relations for found in curves)
+            else ""
+        )
+        + ". Curves that still rise say that the model has not trained long enough.",
+        _draw(curves, phone=False),
+        [row for found in curves for row in _rows(found)],
+        alt=f"Specialisation against source tokens seen; at the end, {last.label}: {ends}.",
+        phone=_draw(curves, phone=True),
+    )
+
+
+def curves_of(case: Case) -> Curves | None:
+    """What a full model's training logged; None of fewer than three evaluations."""
+    tokens, lines, seen = [], [], 0.0
+    for line in read_metrics(case.full.folder / FILE):
+        if line.get("kind") == "train":
+            seen = float(line.get("source_tokens", seen))
+        elif line.get("kind") == "dev" and "share_left" in line and seen:
+            tokens.append(seen)
+            lines.append(line)
+    if len(lines) < 3:
+        return None
+    keys = [k for k in lines[-1] if k in SHARES or k.startswith(ABOVE)]
+    known = [key for key in keys if all(line.get(key) is not None for line in lines)]
+    values = {key: tuple(float(line[key]) for line in lines) for key in known}
+    return Curves(case.label, tuple(tokens), values)
+
+
+def _draw(curves: Sequence[Curves], phone: bool) -> Figure:
+    """A panel of shares per model, and one of relations where they were followed."""
+    panels: list[tuple[Curves, bool]] = []
+    for found in curves:
+        panels.append((found, False))
+        if found.relations:
+            panels.append((found, True))
+    width = COLUMN if len(panels) == 1 else PAGE
+    with style():
+        figure, axes = panels_in_a_row(len(panels), 2.4, width=width, phone=phone)
+        for panel, (found, relations) in zip(axes, panels, strict=True):
+            _curves(panel, found, relations)
+            if len(curves) > 1:
+                panel.set_title(found.label)
+    return figure
+
+
+def _curves(axes: Axes, found: Curves, relations: bool) -> None:
+    millions = [tokens / 1e6 for tokens in found.tokens]
+    series = found.relations if relations else found.shares
+    scale = 100 if relations else 1
+    for number, (name, values) in enumerate(series.items()):
+        colour, marker = series_style(number)
+        every = max(1, len(millions) // 12)
+        axes.plot(
+            millions, [scale * value for value in values], color=colour, marker=marker,
+            markevery=every, ms=3, label=name,
+        )  # fmt: skip
+    axes.axhline(10 if relations else POSITIONAL, color=FAINT, ls="--", lw=1)
+    axes.set_xlabel("source tokens seen, millions")
+    axes.set_xlim(left=0)
+    if relations:
+        axes.set_ylabel("best head above baseline, points")
+    else:
+        axes.set_ylabel("share of tokens, best head")
+        axes.set_ylim(0, 1.02)
+    axes.legend(loc="best", handlelength=1.5)
+    open_frame(axes)
+
+
+def _rows(found: Curves) -> list[dict[str, Cell]]:
+    return [
+        {"setting": found.label, "source_tokens": tokens,
+         **{key: values[number] for key, values in found.values.items()}}
+        for number, tokens in enumerate(found.tokens)
+    ]  # fmt: skip

@@ -1,0 +1,52 @@
+"""Which head performs each function best, and what comes nearest where no head has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headcount.heads import Head
+from headcount.role.registry import ROLES, kinds_at
+from headcount.role.result import BestHead, Role, Roles
+
+
+@dataclass(frozen=True)
+class Performer:
+    """One function, the head that performs it best, and the others that have it, best first."""
+
+    role: Role
+    head: Head
+    others: tuple[Head, ...]
+
+
+def performers(roles: Roles, site: str = "enc") -> list[Performer]:
+    """Every function that heads of a site have, in the order of the registry."""
+    by_function: dict[tuple[str, str], list[tuple[Role, Head]]] = {}
+    kinds = kinds_at(site)
+    for head, measured in roles.heads.items():
+        for role in measured.roles:
+            if head.site == site and role.kind in kinds:
+                by_function.setdefault((role.kind, role.name), []).append((role, head))
+    order = sorted(by_function, key=lambda key: (kinds.index(key[0]), key[1]))
+    found = []
+    for key in order:
+        ranked = sorted(by_function[key], key=lambda pair: -pair[0].value)
+        found.append(Performer(*ranked[0], tuple(head for _, head in ranked[1:])))
+    return found
+
+
+def nearest_heads(roles: Roles, site: str = "enc") -> list[str]:
+    """For each kind of function the head that comes nearest, and how near, in words."""
+    lines = []
+    for kind in kinds_at(site):
+        known = [b for b in roles.best if b.kind == kind and b.site == site and b.head is not None]
+        best = max(known, key=_margin, default=None)
+        if best is not None and best.score.value is not None:
+            lines.append(
+                f"{best.head} {ROLES[kind].sentence(best.name)} in {100 * best.score.value:.0f} %"
+                f" of cases ({ROLES[kind].baseline_is}: {100 * (best.baseline.value or 0.0):.0f} %)"
+            )
+    return lines
+
+
+def _margin(line: BestHead) -> float:
+    return -1.0 if line.margin.value is None else line.margin.value
