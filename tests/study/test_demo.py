@@ -6,12 +6,21 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from planted import PlantedModel, plant
 
 from headcount.config import Config
 from headcount.errors import UserError
 from headcount.files import write_json, write_text
-from headcount.heads import HeadLayout
-from headcount.study.demo import demo_study, tell
+from headcount.heads import Head, HeadLayout
+from headcount.role.result import Example, Roles
+from headcount.study.demo import (
+    SENTENCES,
+    Story,
+    _other_text,
+    demo_study,
+    first_look,
+    heads_by_name,
+)
 from headcount.study.models import PRUNED
 from headcount.study.results import StudyResults, load_results
 
@@ -29,14 +38,49 @@ def results_on(corpus: str, where: Path, **data: object) -> StudyResults:
 
 
 def test_bleu_on_text_that_only_the_pruned_model_has_trained_on_is_explained(
+    tmp_path: Path,
+) -> None:
+    told = "\n".join(_other_text(results_on("builtin", tmp_path)))
+    assert "trained on tatoeba-en-fr, and pruning has trained on builtin" in told
+    assert _other_text(results_on("tatoeba-en-fr", tmp_path)) == []
+    assert _other_text(results_on("builtin", tmp_path, folder="corpora/en-fr")) == []
+
+
+def test_heads_are_named_with_the_sentence_that_shows_them(tmp_path: Path) -> None:
+    functions = {"enc.1.0": [("positional", "-1", 0.95)], "enc.3.0": [("positional", "-1", 0.92)]}
+    study = plant(tmp_path, [PlantedModel("full", functions=functions)])
+    roles = Roles.load(study / "runs" / "full" / "analysis" / "roles.json")
+    example = Example("The old dog .", ("▁The", "▁old", "▁dog"), (0, 0, 1), 2, 2, 0.9)
+    roles = roles.with_examples({(Head("enc", 1, 0), "positional", "-1"): example})
+    first, second = heads_by_name(roles)
+    assert first.startswith("  positional: enc.1.0 looks one token to the left in 95 % of cases")
+    assert first.endswith("also enc.3.0")
+    assert second.strip() == "“The old dog .” (2 of 2 here)"
+    none = plant(tmp_path / "none", [PlantedModel("full", functions={})])
+    lines = heads_by_name(Roles.load(none / "runs" / "full" / "analysis" / "roles.json"))
+    assert "No head meets the paper's criteria" in lines[0]
+    assert len(lines) == 4  # the nearest positional, syntactic and rare-words heads
+
+
+def test_parts_are_told_as_soon_as_their_stages_are_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headcount.study.demo._translations", lambda full, pruned: [])
-    told = "\n".join(tell(results_on("builtin", tmp_path)))
-    assert "trained on tatoeba-en-fr, and pruning has trained on builtin" in told
-    assert "trained on" not in "\n".join(tell(results_on("tatoeba-en-fr", tmp_path)))
-    own = results_on("builtin", tmp_path, folder="corpora/en-fr")
-    assert "trained on" not in "\n".join(tell(own))
+    results = results_on("tatoeba-en-fr", tmp_path)
+    monkeypatch.setattr("headcount.study.demo.load_results", lambda folder: results)
+    story = Story(demo_study(None, train=True, minutes=None), tmp_path)
+    assert story.told({"en-fr/full"}) == []
+    done = {"en-fr/full/score", "en-fr/enc-penalty-0.01/score", "en-fr/enc-penalty-0.01/roles"}
+    told = story.told(done)
+    assert told[0].startswith("Pruned: 2 of 2 encoder heads are left")
+    assert story.told(done) == []  # once
+
+
+def test_the_first_look_needs_neither_a_download_nor_a_parser(run_folder: Path) -> None:
+    lines = list(first_look(run_folder))
+    assert [line.split("  →  ")[0] for line in lines[:2]] == list(SENTENCES)
+    assert "on 300 sentences" in lines[2]
+    assert len(lines) > 3
+    assert not (run_folder / "analysis" / "roles.json").exists()
 
 
 def test_a_corpus_that_nobody_knows_is_refused_before_anything_is_written() -> None:

@@ -163,10 +163,31 @@ def test_sorting_sorts(page):
         " th.getAttribute('aria-sort'))"
     )
     assert states == [None, None, None, None, "ascending"]
-    click(page, heading(page, "claims", 2))
-    verdicts = column(page, "claims", 2)
-    assert verdicts == sorted(verdicts)
-    assert len(set(verdicts)) > 1
+
+
+def test_claims_open_on_a_click_and_on_paper(page):
+    """One line each; the criterion and the numbers are there when a line is opened or printed."""
+    claims = page.find_elements(By.CSS_SELECTOR, ".claim")
+    assert len(claims) == 16
+    first = claims[0]
+    assert not first.find_element(By.CLASS_NAME, "criterion").is_displayed()
+    assert first.rect["height"] < 60
+    click(page, first.find_element(By.TAG_NAME, "summary"))
+    assert first.find_element(By.CLASS_NAME, "criterion").is_displayed()
+    shut = "return document.querySelectorAll('.claim:not([open])').length"
+    assert page.execute_script(shut) == 15
+    page.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert page.execute_script(shut) == 0
+    page.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert page.execute_script(shut) == 15
+
+
+def test_first_screen(page):
+    """The sentence and Figure 1 are seen at once."""
+    bottom = page.execute_script(
+        "return document.querySelector('#fig1-heads img').getBoundingClientRect().bottom"
+    )
+    assert bottom < page.execute_script("return innerHeight")
 
 
 def test_heads_are_sorted_by_any_measure(page, paper_like):
@@ -317,6 +338,17 @@ def test_phone(page):
         page.refresh()
         wait(page, lambda d: d.find_elements(By.CSS_SELECTOR, "#detail article svg"))
         assert page.execute_script("return document.documentElement.scrollWidth") == 390
+        # Figures have their panels below each other: their letters are not made smaller.
+        shown = page.execute_script(
+            "return [...document.querySelectorAll('figure img')].map((i) => i.naturalWidth)"
+        )
+        assert max(shown) <= 390
+        wide = page.execute_script(
+            "return [...document.querySelectorAll('.scroll')].filter((box) => box.offsetParent"
+            " && box.scrollWidth > box.clientWidth + 2 && !box.classList.contains('more')).length"
+        )
+        assert wide == 0  # whatever can be scrolled says so
+        assert page.find_elements(By.CSS_SELECTOR, ".scroll.more")
         pick(page, "enc.1.2")
         wait(page, lambda d: by_id(d, "detail").rect["width"] <= 390)
         top = page.execute_script(

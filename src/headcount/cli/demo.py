@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,17 +32,30 @@ def demo(
     quiet: bool = QUIET,
 ) -> None:
     """The whole story on a small real corpus: rank heads, name them, prune them, open a report."""
-    from headcount.study.demo import demo_study, run_demo, tell
+    from headcount.study.demo import Story, demo_study, first_look, run_demo
 
     study = demo_study(corpus, train, minutes)
+    lines: list[str] = []
+
+    def tell(new: Iterable[str]) -> None:
+        """Print lines of the story as they come; as JSON, all of them in the end."""
+        for line in new:
+            lines.append(line)
+            if not json:
+                results.print(line, soft_wrap=True, highlight=False)
+
+    if study.pairs[0].run is not None:
+        tell(first_look(study.pairs[0].run))
+    story = Story(study, out)
     with _display(quiet) as live:
-        found, seconds = run_demo(study, out, lambda runner: _watch(runner, live, quiet))
-    lines = tell(found)
+        _, seconds = run_demo(
+            study,
+            out,
+            lambda runner: _watch(runner, live, quiet, lambda: tell(story.told(runner.finished))),
+        )
     if json:
         print_json({"study": str(out), "seconds": seconds, "story": lines})
         return
-    for line in lines:
-        results.print(line, soft_wrap=True)
     results.print(f"{seconds:.0f} seconds. Open {out / 'report.html'} in a browser.")
 
 
@@ -60,17 +73,20 @@ def _display(quiet: bool) -> Iterator[Live]:
         live.stop()
 
 
-def _watch(runner: Runner, live: Live, quiet: bool) -> Callable[[], None]:
+def _watch(runner: Runner, live: Live, quiet: bool, tell: Callable[[], None]) -> Callable[[], None]:
     """What is called while stages run: a line when a stage is done, what runs on a terminal."""
     from headcount.cli.study_display import live_view
 
     seen: set[str] = set()
 
     def draw() -> None:
-        for name in sorted(runner.finished - seen):
+        new = sorted(runner.finished - seen)
+        for name in new:
             seen.add(name)
             if not quiet:
                 remarks.print(f"{name}: done.")
+        if new:
+            tell()
         live.update(live_view(runner))
 
     return draw

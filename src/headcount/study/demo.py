@@ -6,17 +6,24 @@ its heads are ranked and named, most of them are pruned, and a report is written
 
 from __future__ import annotations
 
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
+from headcount.data.builtin import generate
+from headcount.data.conllu import format_sentence
 from headcount.data.corpora import CORPORA
 from headcount.errors import UserError
 from headcount.files import owned
 from headcount.heads import Head
+from headcount.role.analysis import roles as name_roles
+from headcount.role.result import Roles
 from headcount.run import load_run
-from headcount.study.models import FULL, PRUNED
+from headcount.study.claims.amounts import bleu_difference
+from headcount.study.models import FULL, PRUNED, models_of
+from headcount.study.performers import nearest_heads, performers
 from headcount.study.plan import make_plan
 from headcount.study.publish import write_manifest
 from headcount.study.recipe import StudyConfig, load_study
@@ -25,6 +32,8 @@ from headcount.study.runner import Runner
 from headcount.study.stages import Book
 from headcount.translation import translate_lines
 
+LOOKED_AT = 300
+"""Sentences of the first look."""
 SENTENCES = (
     "The old woman reads a book in the garden.",
     "We don't know where your brother lives.",
@@ -69,30 +78,84 @@ def run_demo(
     return load_results(out), time.perf_counter() - began
 
 
-def tell(results: StudyResults) -> list[str]:
-    """The story in a dozen lines that a newcomer understands."""
+def first_look(run: Path) -> Iterator[str]:
+    """What can be said at once: two translations, and heads by name on sentences made here.
+
+    The sentences come from the package's own small grammar, with gold trees, so that neither a
+    download nor a parser stands between a newcomer and the first result.
+    """
+    model = load_run(run)
+    for english, french in zip(SENTENCES, translate_lines(model, SENTENCES), strict=True):
+        yield f"{english}  →  {french}"
+    trees = "".join(format_sentence(sentence) for sentence, _ in generate(LOOKED_AT))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "first-look.conllu"
+        path.write_text(trees, encoding="utf-8")
+        roles = name_roles(model, conllu=path)
+    yield f"A first look at its encoder heads, on {LOOKED_AT} sentences made by a small grammar:"
+    yield from heads_by_name(roles)
+
+
+def heads_by_name(roles: Roles) -> list[str]:
+    """Positional, syntactic and rare-words heads, and the sentence in which each is seen best."""
+    lines = []
+    for found in performers(roles):
+        others = f"; also {', '.join(map(str, found.others))}" if found.others else ""
+        lines.append(f"  {found.role.kind}: {found.head} {found.role.sentence}{others}")
+        example = found.role.seen_best
+        if example is not None:
+            lines.append(f"      “{example.sentence}” ({example.hits} of {example.instances} here)")
+    if lines:
+        return lines
+    nearest = [f"    {line}" for line in nearest_heads(roles)]
+    return ["  No head meets the paper's criteria. The nearest:", *nearest]
+
+
+class Story:
+    """What the study has shown so far: each part is told once, as soon as its stages are done."""
+
+    def __init__(self, study: StudyConfig, out: Path) -> None:
+        self.out = out
+        pair = study.pairs[0].name
+        names = [m.id.removeprefix(f"{pair}-") for m in models_of(study, study.pairs[0])]
+        full, shrunk = names[0], f"{pair}/{names[1]}"
+        self.parts: dict[Callable[[StudyResults], list[str]], set[str]] = {
+            _who_matters: {f"{pair}/{full}/rank"},
+            _what_they_do: {f"{pair}/{full}/roles"},
+            _what_went: {f"{pair}/{full}/score", f"{shrunk}/score", f"{shrunk}/roles"},
+            _translations: {shrunk},
+            _other_text: {f"{shrunk}/score"},
+            _how_fast: {"bench"},
+        }
+
+    def told(self, finished: set[str]) -> list[str]:
+        """The parts that can be told now and have not been."""
+        ready = [tell for tell, stages in self.parts.items() if stages <= finished]
+        lines: list[str] = []
+        for tell in ready:
+            del self.parts[tell]
+            lines += tell(load_results(self.out))
+        return lines
+
+
+def _models(results: StudyResults) -> tuple[StudyModel, StudyModel | None]:
+    """The full model, and the first pruned one where it has been made."""
     full = next(model for model in results.models if model.kind == FULL)
-    pruned = next(model for model in results.models if model.kind == PRUNED)
-    return [
-        *_translations(full, pruned),
-        *_who_matters(full),
-        *_what_they_do(full),
-        *_what_went(full, pruned),
-        *_other_text(results, full),
-        *_how_fast(results),
-    ]
+    return full, next((model for model in results.models if model.kind == PRUNED), None)
 
 
-def _translations(full: StudyModel, pruned: StudyModel) -> list[str]:
-    """Sentences of our own, in French by both models."""
-    both = [translate_lines(load_run(model.folder), SENTENCES) for model in (full, pruned)]
-    return [
-        f"{english}  full: {before}  pruned: {after}"
-        for english, before, after in zip(SENTENCES, *both, strict=True)
-    ]
+def _translations(results: StudyResults) -> list[str]:
+    """The sentences again, in French by the pruned model."""
+    _, pruned = _models(results)
+    if pruned is None:
+        return []
+    after = translate_lines(load_run(pruned.folder), SENTENCES)
+    pairs = zip(SENTENCES, after, strict=True)
+    return [f"The pruned model: {english}  →  {french}" for english, french in pairs]
 
 
-def _who_matters(full: StudyModel) -> list[str]:
+def _who_matters(results: StudyResults) -> list[str]:
+    full, _ = _models(results)
     relevance = {head: v for head, v in full.column("lrp").items() if head.site == "enc"}
     cost = {head: v for head, v in full.column("ablation").items() if head.site == "enc"}
     if not relevance:
@@ -108,22 +171,19 @@ def _who_matters(full: StudyModel) -> list[str]:
     if cost:
         worst = max(cost, key=cost.__getitem__)
         lines.append(
-            f"Without {worst} alone the loss rises most, by {cost[worst]:.3f} nats a token;"
+            f"Without {worst} alone the loss rises most, by {cost[worst]:.3f} nats per token;"
             f" {sum(value < 0.001 for value in cost.values())} heads cost less than 0.001."
         )
     return lines
 
 
-def _what_they_do(model: StudyModel) -> list[str]:
-    if model.roles is None:
+def _what_they_do(results: StudyResults) -> list[str]:
+    full, _ = _models(results)
+    if full.roles is None:
         return []
-    named = _roles(model)
-    if not named:
-        return ["No head meets the paper's criteria for a role."]
-    shown = "; ".join(f"{head}: {', '.join(roles)}" for head, roles in list(named.items())[:6])
-    more = "" if len(named) <= 6 else f"; and {len(named) - 6} more"
-    count = "1 head has" if len(named) == 1 else f"{len(named)} heads have"
-    return [f"{count} a role by the paper's criteria: {shown}{more}."]
+    sentences = full.roles.data.get("sentences")
+    where = f" on {sentences} test sentences" if sentences else ""
+    return [f"What its encoder heads do{where}:", *heads_by_name(full.roles)]
 
 
 def _roles(model: StudyModel) -> dict[Head, list[str]]:
@@ -135,7 +195,10 @@ def _roles(model: StudyModel) -> dict[Head, list[str]]:
     }
 
 
-def _what_went(full: StudyModel, pruned: StudyModel) -> list[str]:
+def _what_went(results: StudyResults) -> list[str]:
+    full, pruned = _models(results)
+    if pruned is None:
+        return []
     before, after = full.heads.count("enc"), pruned.heads.count("enc")
     layers = " ".join(str(len(indices)) for indices in pruned.heads.layers["enc"])
     lines = [
@@ -149,6 +212,12 @@ def _what_went(full: StudyModel, pruned: StudyModel) -> list[str]:
                 f"BLEU of the {name}: {model.scores.bleu:.1f} ± {interval:.1f}"
                 f" ({model.scores.parameters} parameters)."
             )
+    if full.bleu is not None and pruned.bleu is not None:
+        cost = bleu_difference([pruned], [full])
+        lines.append(
+            f"The difference is {cost.value:+.1f}, with 95 % confidence between {cost.low:+.1f}"
+            f" and {cost.high:+.1f}."
+        )
     kept = {head for head in _roles(full) if head in set(pruned.heads.heads(("enc",)))}
     if _roles(full):
         lines.append(f"Of the heads that had a role, {len(kept)} of {len(_roles(full))} are left.")
@@ -158,8 +227,9 @@ def _what_went(full: StudyModel, pruned: StudyModel) -> list[str]:
     return lines
 
 
-def _other_text(results: StudyResults, full: StudyModel) -> list[str]:
+def _other_text(results: StudyResults) -> list[str]:
     """A pruned model has trained on the demo's text; the shipped one perhaps never saw its like."""
+    full, _ = _models(results)
     data, here = full.config.data, results.pair(full).corpus
     if data.folder is not None or data.name == here:  # trained in this study, or on this text
         return []

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from headcount.data.words import MARK
-from headcount.heads import Head
-from headcount.role.registry import ROLES, kinds_at
-from headcount.role.result import BestHead, Example, Role
-from headcount.study.cases import Case, cases_of, first_seeds, functions_of
+from headcount.role.result import Example
+from headcount.study.cases import Case, cases_of, first_seeds
+from headcount.study.performers import nearest_heads, performers
 from headcount.study.results import StudyResults
 
 CHARACTER, GAP = 7.4, 14.0
@@ -45,53 +44,33 @@ class Group:
 def cards_of(results: StudyResults) -> list[Group]:
     """A group for each model whose heads were analysed."""
     cases = [case for case in first_seeds(cases_of(results)) if case.full.roles is not None]
-    return [Group(case.label, tuple(_cards(case)), nearest_line(case)) for case in cases]
+    return [Group(case.label, tuple(_cards(case)), _nearest(case)) for case in cases]
 
 
 def _cards(case: Case) -> list[Card]:
     """The best head for each function, in the order of the registry."""
-    performers: dict[tuple[str, str], list[tuple[Role, Head]]] = {}
-    for head in case.full.heads.heads(("enc",)):
-        for role in functions_of(case.full, head):
-            performers.setdefault((role.kind, role.name), []).append((role, head))
-    kinds = kinds_at("enc")
-    order = sorted(performers, key=lambda key: (kinds.index(key[0]), key[1]))
     cards = []
-    for key in order:
-        ranked = sorted(performers[key], key=lambda found: -found[0].value)
-        (role, head), others = ranked[0], tuple(str(head) for _, head in ranked[1:])
-        example = role.seen_best
+    for found in performers(case.full.roles) if case.full.roles else ():
+        example = found.role.seen_best
         cards.append(
             Card(
-                kind=role.kind,
-                head=str(head),
-                title=str(role),
-                sentence=role.sentence,
-                also=others,
-                picture=None if example is None else arcs(example, str(head)),
+                kind=found.role.kind,
+                head=str(found.head),
+                title=str(found.role),
+                sentence=found.role.sentence,
+                also=tuple(map(str, found.others)),
+                picture=None if example is None else arcs(example, str(found.head)),
                 seen="" if example is None else _seen(example),
             )
         )
     return cards
 
 
-def nearest_line(case: Case) -> str:
+def _nearest(case: Case) -> str:
     """Where no head has a function: for each kind, the head that comes nearest and how near."""
-    roles = case.full.roles
-    if roles is None:
-        return ""
-    parts = []
-    for kind in kinds_at("enc"):
-        lines = [b for b in roles.best if b.kind == kind and b.site == "enc" and b.head is not None]
-        best = max(lines, key=_margin, default=None)
-        if best is not None and best.score.value is not None:
-            parts.append(
-                f"{best.head} {ROLES[kind].sentence(best.name)} in {_percent(best.score.value)} of"
-                f" cases ({ROLES[kind].baseline_is}: {_percent(best.baseline.value or 0.0)})"
-            )
-    if not parts:
-        return "No encoder head has a function that the paper names."
-    return f"No encoder head has a function that the paper names. The nearest: {'; '.join(parts)}."
+    none = "No encoder head has a function that the paper names."
+    nearest = nearest_heads(case.full.roles) if case.full.roles else []
+    return f"{none} The nearest: {'; '.join(nearest)}." if nearest else none
 
 
 def arcs(example: Example, head: str) -> Markup:
@@ -149,11 +128,3 @@ def _plain(token: str, place: int) -> str:
     if token.startswith(MARK):
         return token.removeprefix(MARK) or MARK
     return f"·{token}" if place and token[:1].isalnum() else token
-
-
-def _margin(line: BestHead) -> float:
-    return -1.0 if line.margin.value is None else line.margin.value
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %"
