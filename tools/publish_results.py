@@ -4,10 +4,14 @@
     python tools/publish_results.py STUDY [--part NAME]
 
 With `--part` it goes to results/NAME/, beside the study that results/ itself holds.
-Weights and corpus sentences stay out: attention maps are drawn on the sentences of
-results/sentences.en, which belong to this project, and nothing is published where the study's maps
-show any other. In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced
-by results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
+What is published is a study folder without weights: everything that tables, figures and verdicts
+are computed from, so that `headcount report results` checks every claim again. Corpus sentences
+stay out too: attention maps are drawn on the sentences of results/sentences.en, which belong to
+this project, nothing is published where the study's maps show any other, and of the roles the
+sentences in which heads are seen best are left out unless they are ours.
+
+In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced by
+results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
 """
 
 from __future__ import annotations
@@ -16,8 +20,9 @@ import argparse
 import re
 import shutil
 from pathlib import Path
+from typing import Any
 
-from headcount.files import read_json, read_lines, write_text
+from headcount.files import read_json, read_lines, write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
@@ -28,7 +33,14 @@ KEPT = {
     "scores": ("json",),
     "stages": ("json",),
 }
-TAKEN = (*KEPT, "heads")
+RUNS = "runs"
+OF_RUNS = ("config.yaml", "heads.json", "pruning.json", "metrics.jsonl")
+OF_ANALYSIS = (
+    *("head-table.csv", "head-table.json", "measures.json", "agreement.json"),
+    *("heads.csv", "heads.json", "ranking.json"),  # what they were called before
+)
+ROLES = "roles.json"
+TAKEN = (*KEPT, RUNS)
 
 
 def main() -> None:
@@ -65,9 +77,30 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
     for folder, kinds in KEPT.items():
         found = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
         replace(out / folder, {path.name: path for path in found})
-    names = ("heads.csv", "head-table.csv")  # what the table is called since
-    heads = [path for name in names for path in (study / "runs").glob(f"*/analysis/{name}")]
-    replace(out / "heads", {f"{path.parents[1].name}.csv": path for path in heads})
+    publish_runs(study / RUNS, out / RUNS, own)
+
+
+def publish_runs(runs: Path, out: Path, own: set[str]) -> None:
+    """Copy what is known of each run, but its weights, tokenisers and other people's sentences."""
+    shutil.rmtree(out, ignore_errors=True)
+    for run in sorted(path for path in runs.glob("*") if path.is_dir()):
+        target = out / run.name
+        (target / "analysis").mkdir(parents=True)
+        for name in (*OF_RUNS, *(f"analysis/{name}" for name in OF_ANALYSIS)):
+            if (run / name).is_file():
+                shutil.copyfile(run / name, target / name)
+        if (run / "analysis" / ROLES).is_file():
+            stored = read_json(run / "analysis" / ROLES)
+            write_json(target / "analysis" / ROLES, without_sentences(stored, own))
+
+
+def without_sentences(roles: dict[str, Any], own: set[str]) -> dict[str, Any]:
+    """`roles.json` without the sentences in which heads are seen best, unless they are ours."""
+    for head in roles["heads"]:
+        for role in head["roles"]:
+            if role.get("seen_best", {}).get("sentence") not in own:
+                role.pop("seen_best", None)
+    return roles
 
 
 def replace(folder: Path, files: dict[str, Path]) -> None:

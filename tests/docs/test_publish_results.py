@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
+import shutil
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 from headcount.files import write_json
+from headcount.role.result import Example, Roles
+from headcount.study.claims import check
+from headcount.study.results import load_results
 
 ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT / "tests" / "study"))
+from paper_like import plant_paper_like  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +60,28 @@ def test_no_weights_no_logs_nothing_old(tool: ModuleType, study: Path, out: Path
     found = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}
     assert found == {
         "figures/fig7-bleu.png", "tables/models.md", "scores/a.json", "stages/a.json",
-        "heads/a.csv", "claims.json", "sentences.en",
+        "runs/a/analysis/head-table.csv", "claims.json", "sentences.en",
     }  # fmt: skip
+
+
+def test_a_published_study_gives_the_same_verdicts(tool: ModuleType, tmp_path: Path) -> None:
+    """Everything that a claim needs is among the published files, and no sentence of a corpus."""
+    study, out = plant_paper_like(tmp_path / "study", settings=1), tmp_path / "out"
+    shutil.rmtree(study / "explorer")
+    path = study / "runs" / "en-ru-subs-full" / "analysis" / "roles.json"
+    roles = Roles.load(path)
+    head = next(head for head, found in roles.heads.items() if found.roles)
+    role = roles.heads[head].roles[0]
+    example = Example("Somebody else's.", ("▁a",), (0,), 1, 1, 0.9)
+    write_json(path, roles.with_examples({(head, role.kind, role.name): example}).to_json())
+    sentences = tmp_path / "sentences.en"
+    sentences.write_text("A sentence of ours.\n")
+    tool.publish(study, out, sentences)
+    verdicts = [verdict.to_json() for verdict in check(load_results(study))]
+    assert [verdict.to_json() for verdict in check(load_results(out))] == verdicts
+    assert {verdict["verdict"] for verdict in verdicts} >= {"holds", "does not hold", "undecided"}
+    published = "".join(path.read_text() for path in out.rglob("*.json"))
+    assert "Somebody else's." not in published
 
 
 def test_sentences_of_a_corpus_are_refused(tool: ModuleType, study: Path, out: Path) -> None:
