@@ -222,13 +222,15 @@ def test_specialisation_against_tokens(tmp_path):
     for number in range(1, 5):
         lines.append({"kind": "train", "update": number, "source_tokens": 1000 * number})
         shares = {"share_left": 0.2 * number, "share_own": 0.5, "share_right": 0.1}
-        lines.append({"kind": "dev", "update": number, **shares, "dev_loss": 2.0})
+        relation = {"nsubj_best": 0.3 + 0.1 * number, "nsubj_baseline": 0.4}
+        lines.append({"kind": "dev", "update": number, **shares, **relation, "dev_loss": 2.0})
     path = study / "runs" / "full" / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     drawing = specialisation_figure(load_results(study))
     assert [row["source_tokens"] for row in drawing.data] == [1000, 2000, 3000, 4000]
     assert [row["share_left"] for row in drawing.data] == pytest.approx([0.2, 0.4, 0.6, 0.8])
-    (axes,) = drawing.figure.axes
-    assert list(axes.lines[0].get_xdata()) == pytest.approx([0.001, 0.002, 0.003, 0.004])
+    shares, relations = drawing.figure.axes
+    assert list(relations.lines[0].get_ydata()) == pytest.approx([0, 10, 20, 30])
+    assert list(shares.lines[0].get_xdata()) == pytest.approx([0.001, 0.002, 0.003, 0.004])
     path.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]) + "\n")
     assert specialisation_figure(load_results(study)) is None  # one point is no curve

@@ -33,8 +33,8 @@ SHARES = {
     "share_right": "the token after",
 }
 """Keys of the log: the largest share, over heads, of queries whose argmax is at this offset."""
-ABOVE = "above_baseline_"
-"""The beginning of the keys that follow a relation: the best head's accuracy over the baseline."""
+BEST, BASELINE = "_best", "_baseline"
+"""How the keys of a relation end: accuracy of the best head, and of the most frequent position."""
 POSITIONAL = 0.9
 
 
@@ -54,8 +54,17 @@ class Curves:
     @property
     def relations(self) -> dict[str, tuple[float, ...]]:
         """Best accuracy above the baseline by relation."""
-        found = {k.removeprefix(ABOVE): v for k, v in self.values.items() if k.startswith(ABOVE)}
-        return dict(sorted(found.items()))
+        names = [key.removesuffix(BEST) for key in self.values if key.endswith(BEST)]
+        return {
+            name: tuple(
+                best - baseline
+                for best, baseline in zip(
+                    self.values[name + BEST], self.values[name + BASELINE], strict=True
+                )
+            )
+            for name in names
+            if name + BASELINE in self.values
+        }
 
 
 def specialisation_figure(results: StudyResults) -> Drawing | None:
@@ -96,7 +105,7 @@ def curves_of(case: Case) -> Curves | None:
             lines.append(line)
     if len(lines) < 3:
         return None
-    keys = [k for k in lines[-1] if k in SHARES or k.startswith(ABOVE)]
+    keys = [key for key in lines[-1] if key in SHARES or key.endswith((BEST, BASELINE))]
     known = [key for key in keys if all(line.get(key) is not None for line in lines)]
     values = {key: tuple(float(line[key]) for line in lines) for key in known}
     return Curves(case.label, tuple(tokens), values)
