@@ -51,11 +51,16 @@ class Child:
         self, folder: Path, words: tuple[str, ...], before: Callable[[], None] = lambda: None
     ) -> None:
         handle, self.output = tempfile.mkstemp(prefix="campaign-", suffix=".out")
-        self.began = time.monotonic()
+        # No signal may meet the child before its `try`: it would come back as a second campaign.
+        blocked = (signal.SIGINT, signal.SIGTERM)
+        signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
         self.process = os.fork()
         if self.process == 0:
             code = 99
             try:
+                for number in blocked:
+                    signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
                 os.chdir(folder)
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
                 os.dup2(handle, 1)
@@ -78,6 +83,7 @@ class Child:
                 sys.stdout.flush()
                 sys.stderr.flush()
                 os._exit(code)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
         os.close(handle)
 
     def wait(self, patience: float = SECONDS) -> Case:

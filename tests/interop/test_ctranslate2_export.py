@@ -63,6 +63,20 @@ def case(request: pytest.FixtureRequest, make_run: Callable[..., Run]) -> tuple[
     return name, ends(run) if run.config.model.output_bias else run
 
 
+def as_it_is(run: Run, comparison: Comparison) -> torch.Tensor:
+    """Log-probabilities of the run's own softmax, sentence by sentence."""
+    ids, chosen = run.target_tokenizer, []
+    for source, target in zip(comparison.sources, comparison.greedy, strict=True):
+        with torch.inference_mode():
+            logits = run.model(
+                torch.tensor([[*source, run.source_tokenizer.eos]]),
+                torch.tensor([[ids.start, *target]]),
+            )
+        steps = enumerate([*target, ids.eos])
+        chosen += [float(logits[0, i].log_softmax(-1)[token]) for i, token in steps]
+    return torch.tensor(chosen)
+
+
 def test_float32_is_equal(case: tuple[str, Run], english: list[str], tmp_path: Path) -> None:
     name, run = case
     exported = export(run, "ctranslate2", tmp_path / "out", lines=english[:3])
@@ -71,6 +85,10 @@ def test_float32_is_equal(case: tuple[str, Run], english: list[str], tmp_path: P
     comparison = Comparison(run, make_sample(run, english[10:20], seed=3).sentences)
     ours, theirs = comparison.log_probabilities(tmp_path / "out")
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)
+    plain = as_it_is(run, comparison)
+    assert float((theirs - plain).max()) == pytest.approx(comparison.shift, abs=1e-4)
+    assert exported.shift > 0
+    assert "never writes <pad>, <s>" in exported.notes[-1]
     assert comparison.same_translations(tmp_path / "out") == len(comparison.sources)
     if run.config.model.output_bias:
         assert any(len(tokens) < comparison.limit for tokens in comparison.greedy)

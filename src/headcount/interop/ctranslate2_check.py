@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from headcount.errors import UserError
 from headcount.interop.checking import largest_difference, pad_rows
-from headcount.interop.ctranslate2_export import NEVER, banned_tokens
+from headcount.interop.ctranslate2_export import banned_tokens
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.run import Run
@@ -50,11 +50,17 @@ class Comparison:
         search = Search(
             beam=1, max_ratio=0, max_extra=self.limit, forbidden=tuple(banned_tokens(run))
         )
-        found = translate_tokens(run, self.sources, search)
-        self.greedy = [best[0].tokens for best in found]
+        translations = translate_tokens(run, self.sources, search)
+        self.greedy = [best[0].tokens for best in translations]
+        self.shift = 0.0
 
     def log_probabilities(self, folder: Path) -> tuple[Tensor, Tensor]:
-        """Of every token of the run's translations, EOS included: the run's and the engine's."""
+        """Of every token of the run's translations, EOS included: the run's and the engine's.
+
+        The engine never writes the tokens that are banned, and shares their probability out among
+        the others; so does what is given here for the run. `shift` is the largest difference that
+        this makes to the run as it is.
+        """
         engine = open_translator(folder)
         names = token_names(self.run)
         scored = engine.score_batch(
@@ -63,7 +69,9 @@ class Comparison:
             max_input_length=0,
         )
         theirs = [value for result in scored for value in result.log_probs]
-        return torch.cat(self._own_log_probabilities()), torch.tensor(theirs)
+        plain, gained = self._own_log_probabilities()
+        self.shift = float(gained.max())
+        return plain + gained, torch.tensor(theirs)
 
     def same_translations(self, folder: Path) -> int:
         """How many greedy translations are the same, token for token."""
@@ -82,18 +90,22 @@ class Comparison:
         )
 
     @torch.inference_mode()
-    def _own_log_probabilities(self) -> list[Tensor]:
+    def _own_log_probabilities(self) -> tuple[Tensor, Tensor]:
+        """Of every token as the run has it, and what it gains without banned ones; `[tokens]`."""
         model, ids = self.run.model, self.run.target_tokenizer
         rows = [[*source, self.run.source_tokenizer.eos] for source in self.sources]
         inputs = pad_rows([[ids.start, *target] for target in self.greedy], ids.pad)
         logits = model(pad_rows(rows, model.pad), inputs)
-        logits[..., banned_tokens(self.run)] += NEVER
         all_tokens = F.log_softmax(logits, -1)
-        found = []
-        for row, target in zip(all_tokens, self.greedy, strict=True):
+        banned = torch.tensor(banned_tokens(self.run))
+        # Minus the log of what all others have together, [sentences, target].
+        gains = -all_tokens.index_fill(-1, banned, -torch.inf).logsumexp(-1)
+        chosen, gained = [], []
+        for row, gain, target in zip(all_tokens, gains, self.greedy, strict=True):
             labels = torch.tensor([*target, ids.eos])
-            found.append(row[: len(labels)].gather(1, labels[:, None])[:, 0])
-        return found
+            chosen.append(row[: len(labels)].gather(1, labels[:, None])[:, 0])
+            gained.append(gain[: len(labels)])
+        return torch.cat(chosen), torch.cat(gained)
 
 
 def check_ctranslate2(comparison: Comparison, folder: Path, precision: str) -> float:

@@ -26,13 +26,16 @@ class Exported:
     """What was written, and how it compared.
 
     `difference` is the largest difference of logits (transformers, onnx) or of log-probabilities
-    (ctranslate2; the mean one where weights are rounded) between the export and the run.
+    (ctranslate2; the mean one where weights are rounded) between the export and the run. `shift` is
+    how far log-probabilities of the run as it is are moved because the engine never writes some
+    tokens; it is not part of `difference`.
     """
 
     folder: str
     format: str
     precision: str
     difference: float = 0.0
+    shift: float = 0.0
     padded_heads: int = 0
     bytes: int = 0
     notes: list[str] = field(default_factory=list)
@@ -92,8 +95,8 @@ Check = Callable[[Sequence[str]], float]
 def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
     from headcount.interop.checking import make_sample
     from headcount.interop.ctranslate2_check import Comparison, check_ctranslate2
-    from headcount.interop.ctranslate2_export import build_spec, write_ctranslate2
-    from headcount.interop.plain_tokenizers import write_plain_tokenizers
+    from headcount.interop.ctranslate2_export import banned_tokens, build_spec, write_ctranslate2
+    from headcount.interop.plain_tokenizers import token_names, write_plain_tokenizers
 
     spec, result.padded_heads = build_spec(run)
     write_ctranslate2(spec, folder, result.precision)
@@ -101,7 +104,14 @@ def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
 
     def check(lines: Sequence[str]) -> float:
         comparison = Comparison(run, make_sample(run, lines).sentences)
-        return check_ctranslate2(comparison, folder, result.precision)
+        difference = check_ctranslate2(comparison, folder, result.precision)
+        result.shift = comparison.shift
+        names = ", ".join(token_names(run)[1][token] for token in banned_tokens(run))
+        result.notes.append(
+            f"CTranslate2 never writes {names}, and shares their probability out among the other"
+            f" tokens: its log-probabilities are up to {comparison.shift:.1e} above the run's own"
+        )
+        return difference
 
     return check
 
