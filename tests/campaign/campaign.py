@@ -316,8 +316,12 @@ def prepare() -> None:
     import torch
 
     torch.set_num_threads(1)
+    weight = torch.nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    torch.optim.Adam([weight], fused=True).step()  # the first one imports a great deal
     for name in ("cli", "training.train", "pruning.prune", "ranking.rank", "translation",
-                 "scoring", "study.report", "study.plan", "data.corpora"):  # fmt: skip
+                 "scoring", "study.report", "study.plan", "data.corpora", "role.analysis",
+                 "study.figures", "study.explorer", "training.tensorboard"):  # fmt: skip
         try:
             __import__(f"headcount.{name}")
         except ImportError:  # a stage that this version does not have

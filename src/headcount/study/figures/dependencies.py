@@ -34,7 +34,7 @@ def offsets_figure(results: StudyResults) -> Drawing | None:
     domains = _one_of_each_domain(results)
     if not domains:
         return None
-    relations = [r for r in PAPER_RELATIONS if any(r in counts for counts in domains.values())]
+    relations = [r for r in PAPER_RELATIONS if any(counts.get(r) for counts in domains.values())]
     return Drawing(
         "fig3-offsets",
         "Figure 3",
