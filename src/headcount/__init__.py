@@ -19,6 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` says the same
     from headcount.bench.runs import bench as bench
     from headcount.data.mix import make_corpus as data  # noqa: F401
+    from headcount.explore.explore import explore as explore
     from headcount.interop.export import export as export
     from headcount.interop.importing import import_run as import_  # noqa: F401
     from headcount.interop.importing import import_run as import_run
@@ -41,6 +42,7 @@ _FUNCTIONS = {
     "bench": "headcount.bench.runs:bench",
     "data": "headcount.data.mix:make_corpus",
     "demo": "headcount.study.verbs:demo",
+    "explore": "headcount.explore.explore:explore",
     "export": "headcount.interop.export:export",
     "import_": "headcount.interop.importing:import_run",
     "import_run": "headcount.interop.importing:import_run",

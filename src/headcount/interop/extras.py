@@ -10,6 +10,7 @@ EXTRAS = {
     "marian": ("transformers", "sentencepiece", "google.protobuf"),
     "ctranslate2": ("ctranslate2",),
     "onnx": ("onnx", "onnxruntime"),
+    "explore": ("starlette", "uvicorn"),
 }
 
 

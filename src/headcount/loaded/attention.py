@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from headcount.loaded.viewer import Viewer
     from headcount.run import Run
 
+END = "</s>"
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -54,6 +56,14 @@ class Attention:
         queries = self.source_tokens if site == "enc" else self.target_tokens
         keys = self.target_tokens if site == "dec" else self.source_tokens
         return queries, keys
+
+    def confidence(self) -> dict[Head, float]:
+        """How much each head looks at one token: mean largest weight, EOS left out (Sec. 4)."""
+        means = {}
+        for head, weights in self.weights.items():
+            rows, columns = (len(t) - (t[-1] == END) for t in self.tokens(head))
+            means[head] = float(weights[:rows, :columns].max(1).mean())
+        return means
 
     def plot(self, head: Head | str, axes: Axes | None = None) -> Figure:
         """A head's weights as a map: rows look at columns."""

@@ -107,8 +107,25 @@ class Model(Run):
                 self._pass([self._read(t, own) for t, own in zip(texts, translations, strict=True)])
         return translations[0] if isinstance(text, str) else translations
 
-    def attention(
+    def read(
         self, text: str, target: str | None = None, *, off: Heads = (), beam: int | None = None
+    ) -> Reading:
+        """A sentence with the translation that the decoder reads, for several questions about it.
+
+        target  what the decoder reads; without it, the model's own translation
+        off     heads to do without, as in `translate`
+        beam    for the own translation
+        """
+        with self.heads_off(off):
+            return self._read(text, target, beam)
+
+    def attention(
+        self,
+        text: str | Reading,
+        target: str | None = None,
+        *,
+        off: Heads = (),
+        beam: int | None = None,
     ) -> Attention:
         """What every head looks at in a sentence.
 
@@ -130,11 +147,11 @@ class Model(Run):
         }
         tokens = self._tokens(reading)
         ordered = {head: weights[head] for head in self.heads}
-        return Attention(text, reading.translation, *tokens, ordered, self)
+        return Attention(reading.text, reading.translation, *tokens, ordered, self)
 
     def relevance(
         self,
-        text: str,
+        text: str | Reading,
         target: str | None = None,
         *,
         off: Heads = (),
@@ -178,7 +195,7 @@ class Model(Run):
         source_tokens, target_tokens = self._tokens(reading)
         names = self._target_names
         return Relevance(
-            text=text,
+            text=reading.text,
             translation=reading.translation,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
@@ -192,7 +209,12 @@ class Model(Run):
         )
 
     def log_probabilities(
-        self, text: str, target: str | None = None, *, off: Heads = (), beam: int | None = None
+        self,
+        text: str | Reading,
+        target: str | None = None,
+        *,
+        off: Heads = (),
+        beam: int | None = None,
     ) -> tuple[list[str], np.ndarray]:
         """The tokens of a translation with its EOS, and the log-probability of each, `[steps]`.
 
@@ -226,8 +248,11 @@ class Model(Run):
         """
         return edit_places(self.model, name, function)
 
-    def _read(self, text: str, target: str | None = None, beam: int | None = None) -> Reading:
-        """A sentence as tokens, with the translation that the decoder reads."""
+    def _read(
+        self, text: str | Reading, target: str | None = None, beam: int | None = None
+    ) -> Reading:
+        if isinstance(text, Reading):
+            return text
         source = self._source(text)
         ids = self.target_tokenizer
         if target is not None:

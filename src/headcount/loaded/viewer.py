@@ -84,13 +84,6 @@ def _model(attention: Attention) -> dict[str, Any]:
         rows = layers[head.site]
         rows.extend([] for _ in range(head.layer + 1 - len(rows)))
         rows[head.layer].append(head.index)
-    # A head's confidence here: how much it looks at one token, EOS left out (DESIGN: measures).
-    confidence = {}
-    for head in attention.heads:
-        queries, keys = attention.tokens(head)
-        ends = [len(tokens) - (tokens[-1] == "</s>") for tokens in (queries, keys)]
-        largest = attention[head][: ends[0], : ends[1]].max(1)
-        confidence[str(head)] = [round(float(largest.mean()), 4)]
     name = "model" if attention.run is None else attention.run.folder.name
     return {
         "id": name,
@@ -100,6 +93,6 @@ def _model(attention: Attention) -> dict[str, Any]:
         "bleu": None,
         "layers": layers,
         "measures": ["confidence"],
-        "values": confidence,
+        "values": {str(h): [round(c, 4)] for h, c in attention.confidence().items()},
         "roles": {},
     }

@@ -21,7 +21,33 @@ function shortToken(text) {
   return text.length > 16 ? `${text.slice(0, 15)}…` : text;
 }
 
-/* weights: {queries, keys, bytes}, a byte a weight. */
+async function inflate(text) {
+  const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/* The weights of a sentence by head: {queries, keys, bytes}, one byte per weight. */
+async function unpackWeights(sentence, layers, sites) {
+  const [source, target] = [sentence.tokens.length, sentence.target_tokens.length];
+  const sizes = { enc: [source, source], dec: [target, target], cross: [target, source] };
+  const bytes = await inflate(sentence.weights);
+  const weights = new Map();
+  let place = 0;
+  for (const site of sites) {
+    const [queries, keys] = sizes[site];
+    layers[site].forEach((indices, layer) => {
+      for (const index of indices) {
+        const part = bytes.subarray(place, place + queries * keys);
+        weights.set(`${site}.${layer}.${index}`, { queries, keys, bytes: part });
+        place += queries * keys;
+      }
+    });
+  }
+  return weights;
+}
+
+/* weights: {queries, keys, bytes}, one byte per weight. */
 function drawThumbnail(canvas, weights) {
   canvas.width = weights.keys;
   canvas.height = weights.queries;

@@ -17,35 +17,11 @@
     return sentences.get(model);
   };
 
-  async function inflate(text) {
-    const packed = Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
-    const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-    return new Uint8Array(await new Response(stream).arrayBuffer());
-  }
-
-  const sizeOf = (site, sentence) => {
-    const [source, target] = [sentence.tokens.length, sentence.target_tokens.length];
-    return { enc: [source, source], dec: [target, target], cross: [target, source] }[site];
-  };
-
   /* All heads of a model on a sentence: head -> {queries, keys, bytes}. */
   async function weightsOf(model, number) {
     const name = `${model} ${number}`;
     if (unpacked.has(name)) return unpacked.get(name);
-    const sentence = sentencesOf(model)[number];
-    const bytes = await inflate(sentence.weights);
-    const found = new Map();
-    let place = 0;
-    for (const site of SITES) {
-      const [queries, keys] = sizeOf(site, sentence);
-      data.models[model].layers[site].forEach((indices, layer) => {
-        for (const index of indices) {
-          const part = bytes.subarray(place, place + queries * keys);
-          found.set(`${site}.${layer}.${index}`, { queries, keys, bytes: part });
-          place += queries * keys;
-        }
-      });
-    }
+    const found = await unpackWeights(sentencesOf(model)[number], data.models[model].layers, SITES);
     if (unpacked.size > 20) unpacked.clear();
     unpacked.set(name, found);
     return found;

@@ -1,0 +1,40 @@
+"""`headcount explore`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import typer
+
+from headcount.cli.console import QUIET, StageReporter, remarks
+
+
+def explore(
+    runs: list[str] = typer.Argument(
+        None, help="Runs to look at, or `demo`; two can be compared side by side. Default: demo."
+    ),
+    src: Path | None = typer.Option(None, "--src", help="Sentences to pick from, one per line."),
+    host: str = typer.Option(
+        "127.0.0.1",
+        "--host",
+        help="The address to listen at. Other machines can reach any but the default, and then"
+        " only with the token that is in the printed address.",
+    ),
+    port: int = typer.Option(8765, "--port", help="0 takes any that is free."),
+    browser: bool = typer.Option(True, help="Open the page in the browser."),
+    quiet: bool = QUIET,
+) -> None:
+    """Open a page on which sentences are typed, heads looked at and switched off."""
+    from headcount.explore.explore import explore as explore_runs
+
+    explore_runs(
+        runs or ["demo"],
+        src=src,
+        host=host,
+        port=port,
+        browser=browser,
+        progress=StageReporter(quiet),
+        started=lambda address: remarks.print(
+            f"The page is at {address} (Ctrl-C ends it).", soft_wrap=True
+        ),
+    )

@@ -1,0 +1,44 @@
+"""One piece of work at a time; a page's request that a newer one has overtaken is dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PAGES = 200
+"""So many pages and kinds of requests are remembered."""
+
+
+class Overtaken(Exception):
+    """The same page has asked for something newer meanwhile."""
+
+
+class Desk:
+    """A single worker: models carry gates while they work, so they serve one request at a time."""
+
+    def __init__(self) -> None:
+        self.worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="headcount")
+        self.newest: OrderedDict[tuple[str, str], int] = OrderedDict()
+
+    async def work(self, page: str, kind: str, turn: int, job: Callable[[], T]) -> T:
+        """Do a job for a page; of each kind of request only the newest turn counts."""
+        key = (page, kind)
+        self.newest[key] = max(turn, self.newest.pop(key, turn))
+        while len(self.newest) > PAGES:
+            self.newest.popitem(last=False)
+
+        def when_its_turn_comes() -> T:
+            if turn < self.newest.get(key, turn):
+                raise Overtaken
+            return job()
+
+        return await asyncio.get_running_loop().run_in_executor(self.worker, when_its_turn_comes)
+
+    def close(self) -> None:
+        """Wait for the job under way, and forget those that wait."""
+        self.worker.shutdown(cancel_futures=True)

@@ -1,0 +1,123 @@
+"""`headcount.explore`: start the live page."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import webbrowser
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+
+from headcount.errors import UserError
+from headcount.files import read_lines
+from headcount.interop.extras import require_extra
+from headcount.loaded.load import load
+from headcount.loaded.model import Model
+from headcount.progress import Progress, silent
+from headcount.run import Run
+
+LOOPBACK = "127.0.0.1"
+SENTENCES = 200
+
+
+def explore(
+    runs: Run | Path | str | Sequence[Run | Path | str] = "demo",
+    *,
+    src: Path | str | Iterable[str] | None = None,
+    host: str = LOOPBACK,
+    port: int = 8765,
+    browser: bool = True,
+    progress: Progress = silent,
+    started: Callable[[str], None] = lambda address: None,
+) -> None:
+    """Open a page on which sentences are typed, heads looked at and switched off.
+
+    runs     a run to look at, "demo", or a list of them: two can be compared side by side
+    src      sentences to pick from: a file with one per line, or a list
+    host     the address to listen at; other machines can reach any but the default, and then only
+             with the token that is in the printed address
+    port     0 takes any that is free
+    browser  open the page in the browser
+    started  hears the page's address
+
+    Returns when it is interrupted (Ctrl-C).
+    """
+    require_extra("explore")
+    import uvicorn
+
+    from headcount.explore.answers import Answers
+    from headcount.explore.guard import loopback_hosts
+    from headcount.explore.server import make_app
+
+    models = open_models([runs] if isinstance(runs, Run | Path | str) else runs, progress)
+    answers = Answers(models, _sentences(src))
+    sock = _listen(host, port)
+    port = sock.getsockname()[1]
+    alone = _is_loopback(host)
+    token = None if alone else secrets.token_urlsafe(24)
+    app = make_app(answers, loopback_hosts(port) if alone else None, token)
+    address = f"http://{_shown(host)}:{port}/" + (f"?token={token}" if token else "")
+    started(address)
+    if browser:
+        webbrowser.open(address)
+    config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    try:
+        uvicorn.Server(config).run(sockets=[sock])
+    finally:
+        sock.close()
+
+
+def open_models(runs: Sequence[Run | Path | str], progress: Progress = silent) -> dict[str, Model]:
+    """The models by the names that the page shows: the last part of their folder."""
+    models: dict[str, Model] = {}
+    for number, run in enumerate(runs):
+        progress("Loading models", number, len(runs))
+        model = load(run, progress=progress)
+        name = "demo" if str(run) == "demo" else model.folder.resolve().name
+        while name in models:
+            name += "'"
+        models[name] = model
+    progress("Loading models", len(runs), len(runs))
+    return models
+
+
+def _sentences(src: Path | str | Iterable[str] | None) -> list[str]:
+    if src is None:
+        return []
+    lines = read_lines(Path(src)) if isinstance(src, str | Path) else src
+    chosen = [line.strip() for line in lines if line.strip()][:SENTENCES]
+    if not chosen:
+        raise UserError(f"{src} has no sentence.", "Give a file that has some.")
+    return chosen
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not 0 <= port < 65536:
+        raise UserError(f"There is no port {port}.", "Choose one from 1024 to 65535.")
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(kind, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(
+            f"The page cannot be at {host}, port {port} ({reason}).", "Choose another --port."
+        ) from error
+    return sock
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _shown(host: str) -> str:
+    if host in ("0.0.0.0", "::"):
+        return socket.gethostname()
+    return f"[{host}]" if ":" in host else host
