@@ -13,7 +13,8 @@ SHAPES: dict[str, dict[str, Any]] = {
     "t5": {
         "norm_kind": "rms",
         "norm_epsilon": 1e-6,
-        "positions": "relative",
+        "positions": "none",
+        "relative_positions": "stack",
         "position_buckets": 8,
         "position_distance": 12,
         "biases": False,
@@ -21,9 +22,11 @@ SHAPES: dict[str, dict[str, Any]] = {
         "embedding_scale": False,
         "head_width": 5,
     },
+    "biases per layer": {"relative_positions": "layer", "position_buckets": 8},
     "t5 1.1": {
         "norm_kind": "rms",
-        "positions": "relative",
+        "positions": "none",
+        "relative_positions": "stack",
         "biases": False,
         "scale_scores": False,
         "gated": True,

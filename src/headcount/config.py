@@ -151,8 +151,10 @@ class ModelConfig(Section):
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     embedding_norm: bool = False
     """Norm of the embeddings with their positions (BART, BERT)."""
-    positions: Literal["sinusoidal", "learned", "relative"] = "sinusoidal"
-    """Added to embeddings, computed or learned; or biases of attention scores by distance (T5)."""
+    positions: Literal["sinusoidal", "learned", "none"] = "sinusoidal"
+    """What is added to embeddings: computed or learned positions, or none (T5)."""
+    relative_positions: Literal["none", "stack", "layer"] = "none"
+    """Biases of self-attention scores by distance: one table for all layers (T5), or one each."""
     position_offset: Count = 0
     """Sinusoidal positions are counted from this number (M2M100: 2)."""
     position_buckets: Annotated[int, Field(ge=4)] = 32
@@ -193,7 +195,7 @@ class ModelConfig(Section):
             own = self.decoder_head_width if site == "dec" else None
             if (own or self.head_width) is None and self.width % heads:
                 raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
-        if self.width % 2 and self.positions != "relative":
+        if self.width % 2 and self.positions != "none":
             raise ValueError(
                 f"width {self.width} is odd; sine and cosine positions need an even one"
             )

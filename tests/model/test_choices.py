@@ -39,8 +39,7 @@ def slow_bucket(offset: int, buckets: int, distance: int, both_ways: bool) -> in
 @pytest.mark.parametrize("site", ["enc", "dec"])
 def test_relative_positions_are_buckets_of_distances(make_model: Maker, site: str) -> None:
     model = make_model(double=False, **SHAPES["t5"])
-    relative = model.encoder_positions if site == "enc" else model.decoder_positions
-    assert relative is not None
+    (relative,) = model.encoder_positions if site == "enc" else model.decoder_positions
     length, heads = 30, (2, 0)
     biases = relative(length, heads)
     for query in range(length):
@@ -96,7 +95,7 @@ def test_gated_networks_multiply_by_a_second_map(make_model: Maker, make_tokens:
     torch.testing.assert_close(total, x + block.contract.weight @ hidden)
 
 
-@pytest.mark.parametrize("shape", ["t5", "t5 1.1", "bart", "mbart", "m2m100"])
+@pytest.mark.parametrize("shape", sorted(SHAPES))
 @torch.no_grad()
 def test_masked_equals_removed(make_model: Maker, make_tokens: Tokens, shape: str) -> None:
     model = make_model(3, **SHAPES[shape])
@@ -128,4 +127,7 @@ def test_learned_positions_are_weights_and_missing_biases_are_none(make_model: M
     assert len(learned.source_embedding.positions) == learned.config.max_positions
     without = make_model(**SHAPES["t5"])
     assert not any("bias" in name for name in without.state_dict())
-    assert sum("positions.table" in name for name in without.state_dict()) == 2
+    assert sum("positions.0.table" in name for name in without.state_dict()) == 2
+    per_layer = make_model(**SHAPES["biases per layer"])
+    tables = [layer.self_attention.attention.relative for layer in per_layer.encoder_layers()]
+    assert len({id(table) for table in tables}) == per_layer.config.encoder_layers

@@ -34,7 +34,7 @@ class Embedding(nn.Module):
         self.tape = tape
         self.config = config
         self.norm = make_norm(config) if config.embedding_norm else None
-        self.adds_positions = config.positions != "relative"
+        self.adds_positions = config.positions != "none"
         if config.positions == "learned":
             self.positions = nn.Parameter(position_table(config.max_positions, config))
         else:

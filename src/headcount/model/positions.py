@@ -1,7 +1,7 @@
 """How a model knows where its tokens stand: sinusoidal, learned, or relative positions.
 
-Sinusoidal and learned positions are added to the embeddings; relative ones (T5) are biases of the
-attention scores of every head, shared by all layers of a stack.
+Sinusoidal and learned positions are added to the embeddings. Relative ones are biases of the
+attention scores of every head, shared by all layers of a stack (T5) or learned for each layer.
 """
 
 from __future__ import annotations
@@ -87,3 +87,18 @@ class RelativePositions(nn.Module):
         growth = (steps.clamp(min=1).float() / single).log() / math.log(self.distance / single)
         ranges = single + (growth * (buckets - single)).long()
         return base + torch.where(steps < single, steps, ranges.clamp(max=buckets - 1))
+
+
+def relative_tables(config: ModelConfig, site: str, layers: int) -> nn.ModuleList:
+    """The tables of position biases of a stack: none, one for all of its layers, or one each."""
+    count = {"none": 0, "stack": 1, "layer": layers}[config.relative_positions]
+    return nn.ModuleList(RelativePositions(config, site) for _ in range(count))
+
+
+def relative_to(tables: nn.ModuleList, layer: int) -> RelativePositions | None:
+    """The table that a layer uses."""
+    if not tables:
+        return None
+    table = tables[min(layer, len(tables) - 1)]
+    assert isinstance(table, RelativePositions)
+    return table

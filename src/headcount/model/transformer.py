@@ -15,7 +15,7 @@ from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
 from headcount.model.layers import DecoderLayer, EncoderLayer
 from headcount.model.norm import make_norm
-from headcount.model.positions import RelativePositions
+from headcount.model.positions import relative_tables, relative_to
 from headcount.model.recording import Tape
 from headcount.model.replay import DECODER, WholePrefix
 from headcount.model.stepping import layer_step
@@ -46,15 +46,14 @@ class Transformer(nn.Module):
             target_table = embedding_table(target_size, config.width)
         self.source_embedding = Embedding("enc_in", config, source_table, self.tape)
         self.target_embedding = Embedding("dec_in", config, target_table, self.tape)
-        relative = config.positions == "relative"
-        self.encoder_positions = RelativePositions(config, "enc") if relative else None
-        self.decoder_positions = RelativePositions(config, "dec") if relative else None
+        self.encoder_positions = relative_tables(config, "enc", config.encoder_layers)
+        self.decoder_positions = relative_tables(config, "dec", config.decoder_layers)
         self.encoder = nn.ModuleList(
-            EncoderLayer(i, config, self.heads, self.tape, self.encoder_positions)
+            EncoderLayer(i, config, self.heads, self.tape, relative_to(self.encoder_positions, i))
             for i in range(config.encoder_layers)
         )
         self.decoder = nn.ModuleList(
-            DecoderLayer(i, config, self.heads, self.tape, self.decoder_positions)
+            DecoderLayer(i, config, self.heads, self.tape, relative_to(self.decoder_positions, i))
             for i in range(config.decoder_layers)
         )
         pre_norm = config.norm == "pre"

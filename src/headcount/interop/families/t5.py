@@ -72,7 +72,8 @@ class T5(Adapter):
             "attention_dropout": config.dropout_rate,
             "activation_dropout": config.dropout_rate,
             "embedding_scale": False,
-            "positions": "relative",
+            "positions": "none",
+            "relative_positions": "stack",
             "position_buckets": config.relative_attention_num_buckets,
             "position_distance": config.relative_attention_max_distance,
             "max_positions": MAX_POSITIONS,
@@ -89,7 +90,7 @@ class T5(Adapter):
                 return ("",)
             case [("encoder_norm" | "decoder_norm") as norm, kind]:
                 return (f"{norm.removesuffix('_norm')}.final_layer_norm.{kind}",)
-            case [("encoder_positions" | "decoder_positions") as positions, "table"]:
+            case [("encoder_positions" | "decoder_positions") as positions, _, "table"]:
                 attention = f"{positions.removesuffix('_positions')}.block.0.layer.0.SelfAttention"
                 return (f"{attention}.relative_attention_bias.weight",)
             case [stack, layer, "feed_forward", "norm", kind]:
@@ -144,7 +145,8 @@ class T5(Adapter):
     def settings(self, run: Run) -> Written:
         """The arguments of `T5Config`."""
         config, target = run.config.model, run.target_tokenizer
-        if config.positions != "relative" or config.norm_kind != "rms" or config.biases:
+        positions = config.positions, config.relative_positions
+        if positions != ("none", "stack") or config.norm_kind != "rms" or config.biases:
             raise UserError(
                 f"{run.folder} has other positions, norms or biases than T5.",
                 "Export it to ctranslate2 or onnx.",
