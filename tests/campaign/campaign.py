@@ -41,6 +41,9 @@ CPU_SECONDS = 60.0
 MEGABYTES = 3000.0
 KINDS = ("mutation", "kill", "full disk", "two at once", "clock")
 
+# Damage to these is refused, or has no effect on the weights that this folder then holds.
+EQUAL = {"run/checkpoints/*/*": "run", "corpus/prepared/*/*": "new"}
+
 Case = dict[str, Any]
 
 
@@ -198,9 +201,10 @@ class Campaign:
         wrong = judge(outcome, (0, 2))
         if snapshot(place, outputs_of(words)) != before:
             wrong.append("an input was changed")
-        made, expected = (digest(p / "run" / "model.safetensors") for p in (place, self.world))
-        if outcome["code"] == 0 and pattern == "run/checkpoints/*/*" and made != expected:
-            wrong.append("other weights than undisturbed")
+        if outcome["code"] == 0 and pattern in EQUAL:
+            expected = digest(self.world / "run" / "model.safetensors")
+            if digest(place / EQUAL[pattern] / "model.safetensors") != expected:
+                wrong.append("other weights than undisturbed")
         return {"wrong": wrong, "about": about, "how": how, "verb": words[0], **outcome}
 
     def _kill(self, place: Path, rng: random.Random) -> Case:

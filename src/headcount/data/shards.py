@@ -77,8 +77,10 @@ class Shards:
         self.target_offsets = _map(folder / TARGET.offsets, np.dtype("<i8"), self._pairs + 1)
         self.source_frequencies = _frequencies(folder / SOURCE.frequencies, self.source_tokens)
         self.target_frequencies = _frequencies(folder / TARGET.frequencies, self.target_tokens)
-        _check_ids(folder / SOURCE.ids, self.source_ids, len(self.source_frequencies))
-        _check_ids(folder / TARGET.ids, self.target_ids, len(self.target_frequencies))
+        _check_ids(folder / SOURCE.ids, self.source_ids, self.source_frequencies)
+        _check_ids(folder / TARGET.ids, self.target_ids, self.target_frequencies)
+        _check_offsets(folder / SOURCE.offsets, self.source_offsets, self.source_tokens)
+        _check_offsets(folder / TARGET.offsets, self.target_offsets, self.target_tokens)
 
     @classmethod
     def load(cls, folder: Path) -> Shards:
@@ -98,12 +100,12 @@ class Shards:
     @cached_property
     def source_lengths(self) -> np.ndarray:
         """Tokens of each source sentence, EOS not counted: [pairs] int32."""
-        return _lengths(self.folder / SOURCE.offsets, self.source_offsets, self.source_tokens)
+        return _lengths(self.source_offsets)
 
     @cached_property
     def target_lengths(self) -> np.ndarray:
         """Tokens of each target sentence, EOS not counted: [pairs] int32."""
-        return _lengths(self.folder / TARGET.offsets, self.target_offsets, self.target_tokens)
+        return _lengths(self.target_offsets)
 
     def pair(self, index: int) -> tuple[np.ndarray, np.ndarray]:
         """Token ids of one pair, without special tokens: [source_length], [target_length]."""
@@ -243,18 +245,36 @@ def _map(path: Path, dtype: np.dtype, count: int) -> np.ndarray:
     return np.memmap(path, dtype=dtype, mode="r", shape=(count,))
 
 
-def _check_ids(path: Path, ids: np.ndarray, vocabulary: int) -> None:
-    """Refuse ids that no token has: they would end in an index error in the middle of training."""
-    if len(ids) and int(ids.max()) >= vocabulary:
-        raise _damaged(path, f"token {int(ids.max())} of a vocabulary of {vocabulary}")
+def _check_ids(path: Path, ids: np.ndarray, frequencies: np.ndarray) -> None:
+    """Refuse ids that no token has, or that do not occur as often as was counted.
+
+    The former would end in an index error in the middle of training, the latter in another model.
+    """
+    counts = np.zeros(len(frequencies), np.int64)
+    for first in range(0, len(ids), _AT_ONCE):
+        part = ids[first : first + _AT_ONCE]
+        if int(part.max()) >= len(frequencies):
+            vocabulary = len(frequencies)
+            raise _damaged(path, f"token {int(part.max())} of a vocabulary of {vocabulary}")
+        counts += np.bincount(part, minlength=len(frequencies))
+    if not np.array_equal(counts, frequencies):
+        raise _damaged(path, "tokens do not occur as often as was counted")
 
 
-def _lengths(path: Path, offsets: np.ndarray, tokens: int) -> np.ndarray:
+_AT_ONCE = 2**22
+
+
+def _check_offsets(path: Path, offsets: np.ndarray, tokens: int) -> None:
+    """Refuse offsets that do not lead from 0 to the end, always forward."""
+    forward = bool((offsets[1:] > offsets[:-1]).all())
+    if offsets[0] != 0 or offsets[-1] != tokens or not forward:
+        raise _damaged(path, "offsets do not fit the tokens")
+
+
+def _lengths(offsets: np.ndarray) -> np.ndarray:
     """Sentence lengths, [pairs] int32."""
     lengths = np.empty(len(offsets) - 1, np.int32)
     np.subtract(offsets[1:], offsets[:-1], out=lengths, casting="unsafe")
-    if offsets[0] != 0 or offsets[-1] != tokens or (len(lengths) and lengths.min() < 1):
-        raise _damaged(path, "offsets do not fit the tokens")
     return lengths
 
 
