@@ -218,7 +218,7 @@ def agreement_table(results: StudyResults) -> Table | None:
             Column("setting", "setting"),
             Column("first", "measure"),
             Column("second", "and"),
-            *(Column(site, site, True) for site in SITES),
+            *(Column(s, s, True) for s in SITES if any(row[s] is not None for row in rows)),
         ),
         tuple(rows),
     )

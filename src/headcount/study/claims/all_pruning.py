@@ -106,6 +106,7 @@ ALL_SITES_CLAIMS = (
         "The learned pruning of all sites nearest to 1/2 of the heads (30 % to 55 %) loses at most"
         " 0.5 BLEU on the test set.",
         half_of_all_heads,
+        short="half of all heads is enough",
     ),
     Claim(
         "pruned-beats-scratch",
@@ -114,6 +115,7 @@ ALL_SITES_CLAIMS = (
         "Pruned models have more test BLEU than their from-scratch twins on average, and in at"
         " least two thirds of the pairs.",
         pruned_beats_scratch,
+        short="pruning beats training from scratch",
     ),
     Claim(
         "encoder-goes-first",
@@ -122,6 +124,7 @@ ALL_SITES_CLAIMS = (
         "Over learned prunings of all sites, the mean share of heads left is smallest in the"
         " encoder and largest in decoder-encoder attention.",
         encoder_goes_first,
+        short="encoder heads go first",
     ),
     Claim(
         "decoder-layers-divide-work",
@@ -130,6 +133,7 @@ ALL_SITES_CLAIMS = (
         "Over learned prunings of all sites, the lower half of the decoder keeps the larger share"
         " of self-attention heads and the upper half that of decoder-encoder heads.",
         decoder_layers_divide_work,
+        short="decoder layers divide the work",
     ),
 )
 

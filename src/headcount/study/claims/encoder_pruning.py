@@ -150,6 +150,7 @@ ENCODER_CLAIMS = (
         "At most 5 % of all Hard Concrete gates are neither 0 nor 1 with probability 1/2 when"
         " heads are chosen.",
         gates_decide,
+        short="gates end open or closed",
     ),
     Claim(
         "fifth-of-encoder-heads-enough",
@@ -158,6 +159,7 @@ ENCODER_CLAIMS = (
         "The learned encoder pruning nearest to 1/5 of the heads (1/10 to 1/4) loses at most 0.5"
         " BLEU on the test set.",
         fifth_of_encoder_heads,
+        short="a fifth of the encoder heads is enough",
     ),
     Claim(
         "twelfth-of-encoder-heads-enough",
@@ -166,6 +168,7 @@ ENCODER_CLAIMS = (
         "The learned encoder pruning nearest to 1/12 of the heads (1/25 to 1/10) loses at most 0.5"
         " BLEU on the test set.",
         twelfth_of_encoder_heads,
+        short="a twelfth is enough",
     ),
     Claim(
         "specialised-heads-last",
@@ -175,6 +178,7 @@ ENCODER_CLAIMS = (
         " with a function in the full model is at least 1.5 times that of the others, and at most"
         " 5 % of random shufflings of functions within layers reach it.",
         specialised_heads_last,
+        short="heads with a function go last",
     ),
     Claim(
         "functions-survive",
@@ -183,6 +187,7 @@ ENCODER_CLAIMS = (
         "The learned encoder pruning nearest to 1/3 of the heads (1/4 to 1/2) has heads with every"
         " function (position, relation, rare words) that heads of the full model have.",
         functions_survive,
+        short="functions survive pruning",
     ),
     Claim(
         "functions-drift",
@@ -192,6 +197,7 @@ ENCODER_CLAIMS = (
         " remaining head has a function that it lacked in the full model, 10 points above its"
         " score there, while a head that had it was pruned.",
         functions_drift,
+        short="functions move to other heads",
     ),
 )
 

@@ -215,6 +215,7 @@ HEAD_CLAIMS = (
         "In every encoder layer the most relevant quarter of the heads (rounded up) has at least"
         " half of the layer's relevance.",
         under_both_readings(few_heads_carry_relevance),
+        short="few heads carry most of the relevance",
     ),
     Claim(
         "relevance-agrees-with-confidence",
@@ -223,6 +224,7 @@ HEAD_CLAIMS = (
         "Spearman's correlation of relevance and confidence within encoder layers is at least 0.3"
         " on average, and at most 5 % of random shufflings within layers reach it.",
         under_both_readings(relevance_agrees_with_confidence),
+        short="relevance agrees with confidence",
     ),
     Claim(
         "positional-heads-confident",
@@ -230,6 +232,7 @@ HEAD_CLAIMS = (
         "Positional heads are sure of where they look.",
         "Every positional encoder head has a mean maximum attention weight over 0.8.",
         positional_heads_are_confident,
+        short="positional heads are confident",
     ),
     Claim(
         "positional-heads-relevant",
@@ -238,6 +241,7 @@ HEAD_CLAIMS = (
         "Compared with every head of its layer that is not positional, a positional head is the"
         " more relevant one in at least 75 % of cases.",
         under_both_readings(positional_heads_are_relevant),
+        short="positional heads matter most",
     ),
     Claim(
         "syntactic-heads-beat-baseline",
@@ -246,6 +250,7 @@ HEAD_CLAIMS = (
         "For each of nsubj, obj, amod and advmod with at least 30 instances, the best head is at"
         " least 10 points above the positional baseline in one direction.",
         syntactic_heads_beat_baseline,
+        short="syntactic heads for all four relations",
     ),
     Claim(
         "rare-words-head-leads-first-layer",
@@ -253,6 +258,7 @@ HEAD_CLAIMS = (
         "One head of the first layer points at rare words and is the most relevant head there.",
         "The most relevant head of the first encoder layer has the rare-words function.",
         under_both_readings(rare_words_head_leads_first_layer),
+        short="a rare-words head leads the first layer",
     ),
 )
 

@@ -94,6 +94,7 @@ class Claim:
     """A finding of the paper as a statement about a study.
 
     `criterion` says in words what `test` computes; both are fixed before any study is run.
+    `short` is a few words for a list of what was seen.
     """
 
     id: str
@@ -101,6 +102,7 @@ class Claim:
     statement: str
     criterion: str
     test: Callable[[Case], Finding]
+    short: str = ""
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from headcount.study.figures.drawing import OTHER, Drawing, Nothing, function_co
 from headcount.study.figures.gates import watched_model
 from headcount.study.models import FULL
 from headcount.study.report.examples import cards_of
-from headcount.study.report.story import claims_line, commands_left, headline, story
+from headcount.study.report.story import claims_line, commands_left, findings_seen, headline, story
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.study_tables import describe
 from headcount.study.tables import Table
@@ -91,7 +91,8 @@ def _render(
             style=Markup(style),
             script=Markup(script),
             results=results,
-            headline=headline(results, verdicts),
+            headline=headline(results),
+            seen=findings_seen(verdicts),
             story=story(results),
             todo=commands_left(results, bool(shown)),
             cards=cards_of(results),

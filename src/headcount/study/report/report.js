@@ -86,6 +86,19 @@ document.addEventListener("click", (event) => {
   look();
 })();
 
+/* An address that names a claim opens it. */
+(() => {
+  const open = () => {
+    const named = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    if (named && named.matches(".claim")) {
+      named.open = true;
+      named.scrollIntoView({ block: "center" });
+    }
+  };
+  addEventListener("hashchange", open);
+  open();
+})();
+
 /* On paper everything is open, and closed again afterwards. */
 (() => {
   let opened = [];

@@ -21,8 +21,8 @@ from headcount.study.claims.verdict import (
 from headcount.study.results import StudyModel, StudyResults
 
 
-def headline(results: StudyResults, verdicts: Sequence[Verdict]) -> str:
-    """One sentence: what heads do, what pruning costs, how many of the paper's findings are seen.
+def headline(results: StudyResults) -> str:
+    """One sentence: what the heads do, and what pruning costs.
 
     Of a study with several models it is about the first; the others have a paragraph each.
     """
@@ -35,9 +35,6 @@ def headline(results: StudyResults, verdicts: Sequence[Verdict]) -> str:
             clauses.append(_functions_clause(case.full, name))
         pruned = _pruned_clause(case)
         clauses += [pruned] if pruned else []
-    tested = [verdict for verdict in verdicts if verdict.verdict != UNTESTABLE]
-    if results.is_study and tested:
-        clauses.append(_claims_clause(tested))
     if not clauses and cases:
         heads = ", ".join(f"{cases[0].full.heads.count(s)} of {SITE_NAMES[s]}" for s in SITES)
         return f"A model with heads {heads}; they have not been analysed yet."
@@ -73,20 +70,25 @@ def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]
 
 def claims_line(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold."""
-    return f"Of {len(verdicts)} findings of the paper, {_listed(_counts(verdicts, 'hold here'))}."
+    parts = _counts(verdicts)
+    return f"Of {len(verdicts)} findings of the paper, {', '.join(parts[:-1])} and {parts[-1]}."
 
 
-def _claims_clause(tested: Sequence[Verdict]) -> str:
-    findings = "finding" if len(tested) == 1 else "findings"
-    return (
-        f"of the paper's {len(tested)} {findings} that can be tested here"
-        f" {_listed(_counts(tested, 'hold'))}"
-    )
+def findings_seen(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
+    """Which of the paper's findings are seen and which not: verdict, words for it, findings."""
+    words = {
+        HOLDS: "Seen here",
+        MIXED: "Seen in some of the models",
+        UNDECIDED: "Undecided",
+        FAILS: "Not seen",
+    }
+    groups = [(v, told, [x for x in verdicts if x.verdict == v]) for v, told in words.items()]
+    return [group for group in groups if group[2]]
 
 
-def _counts(verdicts: Sequence[Verdict], hold: str) -> list[str]:
+def _counts(verdicts: Sequence[Verdict]) -> list[str]:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    parts = [f"{counts[HOLDS]} {hold}"]
+    parts = [f"{counts[HOLDS]} hold here"]
     if counts[MIXED]:
         parts.append(f"{counts[MIXED]} hold for some of the models")
     parts.append(f"{counts[FAILS]} do not")
@@ -95,10 +97,6 @@ def _counts(verdicts: Sequence[Verdict], hold: str) -> list[str]:
     if counts[UNTESTABLE]:
         parts.append(f"{counts[UNTESTABLE]} cannot be tested")
     return parts
-
-
-def _listed(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _case_lines(case: Case) -> list[str]:
