@@ -9,8 +9,10 @@ import pytest
 from headcount.role.analysis import roles
 from headcount.role.criteria import Criteria
 from headcount.role.examples import Thinned
+from headcount.role.kind import Setting
 from headcount.role.result import Roles
 from headcount.role.sentences import ReadySentence
+from headcount.role.syntactic import SyntacticCounts
 
 if TYPE_CHECKING:
     from conftest import Place
@@ -62,3 +64,11 @@ def test_no_examples_where_none_are_asked_for(place: Place) -> None:
     named = [role for found in result.heads.values() for role in found.roles]
     assert named
     assert all(role.seen_best is None for role in named)
+
+
+def test_the_queries_of_a_relation_are_the_tokens_it_looks_from() -> None:
+    """A subject of two tokens, its verb, and another word."""
+    sentence = ReadySentence(0, [5, 6, 7, 8], [0, 0, 1, 2], [(1, 0, 0), (1, 2, 1)])
+    counts = SyntacticCounts(Setting(longest=8, relations=["nsubj", "obj"], heads=1))
+    shown = {name: counts.queries(sentence, i) for i, name in enumerate(counts.names)}
+    assert shown == {"nsubj v → s": [2], "nsubj s → v": [0, 1], "obj v → o": [2], "obj o → v": [3]}

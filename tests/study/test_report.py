@@ -118,7 +118,7 @@ def test_a_function_is_shown_in_a_sentence(tmp_path):
     text = write_report(study).page.read_text()
     card = text[text.index('<article class="card"') : text.index("</article>")]
     assert "enc.1.0: positional -1" in card
-    assert card.count('class="arc"') == 3
+    assert card.count('class="arc hit"') == 3
     assert "old to &lt;b&gt;; dog to old" in card
     assert "2 of 3 times here" in card
     assert "<b>" not in card
@@ -127,7 +127,7 @@ def test_a_function_is_shown_in_a_sentence(tmp_path):
 def test_without_functions_the_nearest_heads_are_named(tmp_path):
     study = plant(tmp_path, [PlantedModel("full", functions={})])
     text = " ".join(write_report(study).page.read_text().split())
-    assert "No encoder head has a function that the paper names. The nearest:" in text
+    assert "No encoder head is a syntactic head. The nearest: enc.0.0 looks from the verb" in text
 
 
 def test_embedded_json_cannot_end_its_element():

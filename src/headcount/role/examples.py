@@ -99,6 +99,7 @@ def best_examples(
                 instances=int(role_counts.totals[number, name]),
                 confidence=round(float(_confidence(site, column)[number]), 4),
                 target_tokens=seen.target,
+                queries=tuple(role_counts.queries(sentence, name)),
             )
     return examples
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from headcount.role.criteria import Criteria
     from headcount.role.offsets import RelativePositions
     from headcount.role.rare_words import Frequencies
-    from headcount.role.sentences import SentenceBatch
+    from headcount.role.sentences import ReadySentence, SentenceBatch
 
 PARSES, FREQUENCIES = "parses", "frequencies"
 """What a role may need besides attention."""
@@ -110,6 +110,10 @@ class RoleCounts(ABC):
     def baseline_replicates(self, bootstrap: Bootstrap) -> np.ndarray | None:
         """The baseline in every replicate `[replicates, names]`, where it depends on them."""
         return None
+
+    def queries(self, sentence: ReadySentence, name: int) -> list[int]:
+        """The tokens of a sentence that the name is about; none where it is about all of them."""
+        return []
 
     def more(self) -> dict[str, list[float]]:
         """Further measures by name, one value per head, that no role is decided by."""

@@ -35,6 +35,7 @@ class Example:
     tokens: the source tokens; target_tokens: those of the translation, for `dec` and `cross`
     argmax: for each query token, the key token that the head looks at most
     hits, instances: how often it does what the role says, and how often it could
+    queries: the query tokens that the role is about; empty where it is about all of them
     confidence: the mean of its largest weights in this sentence
     """
 
@@ -45,6 +46,7 @@ class Example:
     instances: int
     confidence: float
     target_tokens: tuple[str, ...] | None = None
+    queries: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The example as JSON values."""
@@ -62,6 +64,7 @@ class Example:
             instances=int(stored["instances"]),
             confidence=float(stored["confidence"]),
             target_tokens=None if targets is None else tuple(map(str, targets)),
+            queries=tuple(map(int, stored.get("queries", ()))),
         )
 
 

@@ -22,6 +22,7 @@ from headcount.role.words import word_attention
 
 if TYPE_CHECKING:
     from headcount.role.criteria import Criteria
+    from headcount.role.sentences import ReadySentence
 
 MARGIN = 0.10
 
@@ -112,6 +113,16 @@ class SyntacticCounts(RoleCounts):
         tables = [offsets.table(number)[1] for number in range(len(self.setting.relations))]
         shares = [baseline_shares(total(table)) for table in tables]
         return np.stack([share for share in shares for _ in DIRECTIONS], -1)
+
+    def queries(self, sentence: ReadySentence, name: int) -> list[int]:
+        """The tokens at the end of the relation that its direction looks from."""
+        relation, direction = divmod(name, len(DIRECTIONS))
+        ends = {
+            head if DIRECTIONS[direction].from_head else dependent
+            for head, dependent, kind in sentence.arcs
+            if kind == relation
+        }
+        return [place for place, unit in enumerate(sentence.units or ()) if unit in ends]
 
     @property
     def tensors(self) -> list[Tensor]:

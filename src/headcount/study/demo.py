@@ -105,10 +105,9 @@ def heads_by_name(roles: Roles) -> list[str]:
         example = found.role.seen_best
         if example is not None:
             lines.append(f"      “{example.sentence}” ({example.hits} of {example.instances} here)")
-    if lines:
-        return lines
-    nearest = [f"    {line}" for line in nearest_heads(roles)]
-    return ["  No head meets the paper's criteria. The nearest:", *nearest]
+    for kind, nearest in nearest_heads(roles).items():
+        lines.append(f"  {kind}: no head meets the criterion; the nearest: {nearest}")
+    return lines
 
 
 class Story:

@@ -34,14 +34,17 @@ def performers(roles: Roles, site: str = "enc") -> list[Performer]:
     return found
 
 
-def nearest_heads(roles: Roles, site: str = "enc") -> list[str]:
-    """For each kind of function the head that comes nearest, and how near, in words."""
-    lines = []
+def nearest_heads(roles: Roles, site: str = "enc") -> dict[str, str]:
+    """For each kind of function that no head has, the one that comes nearest, and how near."""
+    present = {found.role.kind for found in performers(roles, site)}
+    lines = {}
     for kind in kinds_at(site):
+        if kind in present:
+            continue
         known = [b for b in roles.best if b.kind == kind and b.site == site and b.head is not None]
         best = max(known, key=_margin, default=None)
         if best is not None and best.score.value is not None:
-            lines.append(
+            lines[kind] = (
                 f"{best.head} {ROLES[kind].sentence(best.name)} in {100 * best.score.value:.0f} %"
                 f" of cases ({ROLES[kind].baseline_is}: {100 * (best.baseline.value or 0.0):.0f} %)"
             )

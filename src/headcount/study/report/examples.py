@@ -67,14 +67,19 @@ def _cards(case: Case) -> list[Card]:
 
 
 def _nearest(case: Case) -> str:
-    """Where no head has a function: for each kind, the head that comes nearest and how near."""
-    none = "No encoder head has a function that the paper names."
-    nearest = nearest_heads(case.full.roles) if case.full.roles else []
-    return f"{none} The nearest: {'; '.join(nearest)}." if nearest else none
+    """Kinds of functions that no head has, and the head that comes nearest to each."""
+    nearest = nearest_heads(case.full.roles) if case.full.roles else {}
+    if not nearest:
+        return ""
+    kinds = " or ".join(nearest)
+    return f"No encoder head is a {kinds} head. The nearest: {'; '.join(nearest.values())}."
 
 
 def arcs(example: Example, head: str) -> Markup:
-    """A sentence with an arc from each token to the token that the head looks at most."""
+    """A sentence with an arc from each token to the token that the head looks at most.
+
+    Tokens that the function is not about, such as all but the verbs, have a faint one.
+    """
     tokens = [_plain(token, place) for place, token in enumerate(example.tokens)]
     centres, x = [], GAP / 2
     for token in tokens:
@@ -84,7 +89,11 @@ def arcs(example: Example, head: str) -> Markup:
     pairs = [(i, j) for i, j in enumerate(example.argmax) if i < len(tokens) and j < len(tokens)]
     heights = [_height(i, j) for i, j in pairs]
     top = max(heights, default=0.0) + 8
-    parts = [_arc(centres[i], centres[j], top, h) for (i, j), h in zip(pairs, heights, strict=True)]
+    shown = set(example.queries) or set(range(len(tokens)))
+    parts = [
+        _arc(centres[i], centres[j], top, height, "hit" if i in shown else "aside")
+        for (i, j), height in zip(pairs, heights, strict=True)
+    ]
     parts += [
         Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(c, top + 16, t)
         for c, t in zip(centres, tokens, strict=True)
@@ -97,7 +106,7 @@ def arcs(example: Example, head: str) -> Markup:
     return opening.format(*size, *size, label) + Markup("").join(parts) + Markup("</svg>")
 
 
-def _arc(start: float, end: float, base: float, height: float) -> Markup:
+def _arc(start: float, end: float, base: float, height: float, kind: str) -> Markup:
     """A curve that leaves the query and ends in a small triangle above the key."""
     if start == end:
         curve = f"M{start - 6:.1f} {base:.1f} C{start - 9:.1f} {base - height:.1f}"
@@ -109,7 +118,8 @@ def _arc(start: float, end: float, base: float, height: float) -> Markup:
         curve = f"M{begin:.1f} {base:.1f} C{begin:.1f} {base - 1.3 * height:.1f}"
         curve += f" {tip:.1f} {base - 1.3 * height:.1f} {tip:.1f} {base - 3:.1f}"
     point = f"M{tip - 3:.1f} {base - 5:.1f} L{tip + 3:.1f} {base - 5:.1f} L{tip:.1f} {base:.1f} Z"
-    return Markup('<path class="arc" d="{}"/><path class="tip" d="{}"/>').format(curve, point)
+    drawn = Markup('<path class="arc {}" d="{}"/><path class="tip {}" d="{}"/>')
+    return drawn.format(kind, curve, kind, point)
 
 
 def _height(query: int, key: int) -> float:
