@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,11 +13,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from headcount.config import Config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
+from headcount.files import write_json
 from headcount.heads import Head
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
@@ -183,3 +185,34 @@ def test_analyses_fill_one_table(copy: Path) -> None:
     table.add("confidence", {Head("enc", 0, 1): 0.5})
     table.save(run.analysis)
     assert load_run(copy).head_table()["confidence"] == {Head("enc", 0, 1): 0.5}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t.index_fill(0, torch.tensor([0]), float("nan")), "infinite or not numbers"),
+        (lambda t: t.index_fill(0, torch.tensor([1]), float("inf")), "infinite or not numbers"),
+        (lambda t: t.to(torch.int64), "of type torch.int64, not floating point"),
+        (lambda t: t[:-1], r"is \[.*\], not \["),
+    ],
+)
+def test_every_tensor_is_checked(
+    run_folder: Path, tmp_path: Path, change: Callable[[torch.Tensor], torch.Tensor], says: str
+) -> None:
+    """The message names the tensor."""
+    shutil.copytree(run_folder, tmp_path / "run")
+    path = tmp_path / "run" / "model.safetensors"
+    tensors = load_file(path)
+    name = sorted(tensors)[3]
+    tensors[name] = change(tensors[name]).contiguous()
+    save_file(tensors, path)
+    with pytest.raises(UserError, match=f"{re.escape(name)}.*{says}"):
+        load_run(tmp_path / "run")
+
+
+@pytest.mark.parametrize("counts", [[-1], [0.5], "many", [[1]]])
+def test_frequencies_are_counts(run_folder: Path, tmp_path: Path, counts: object) -> None:
+    shutil.copytree(run_folder, tmp_path / "run")
+    write_json(tmp_path / "run" / "frequencies.json", {"source": counts})
+    with pytest.raises(UserError, match=r"frequencies\.json does not hold what it should"):
+        load_run(tmp_path / "run")

@@ -48,12 +48,13 @@ Case = dict[str, Any]
 
 
 class Child:
-    """headcount in a forked process, in a folder, with what it prints in a file."""
+    """headcount in a forked process, in a folder, with what it prints in a pipe."""
 
     def __init__(
         self, folder: Path, words: tuple[str, ...], before: Callable[[], None] = lambda: None
     ) -> None:
-        handle, self.output = tempfile.mkstemp(prefix="campaign-", suffix=".out")
+        self.reader, writer = os.pipe()  # a file would be cut by the limits of a full disk
+        os.set_blocking(self.reader, False)
         # No signal may meet the child before its `try`: it would come back as a second campaign.
         blocked = (signal.SIGINT, signal.SIGTERM)
         signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
@@ -66,8 +67,8 @@ class Child:
                 signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
                 os.chdir(folder)
                 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-                os.dup2(handle, 1)
-                os.dup2(handle, 2)
+                os.dup2(writer, 1)
+                os.dup2(writer, 2)
                 sys.stdout = os.fdopen(1, "w", closefd=False)
                 sys.stderr = os.fdopen(2, "w", closefd=False)
                 sys.argv = ["headcount", *words]
@@ -83,16 +84,21 @@ class Child:
 
                 traceback.print_exc()
             finally:
-                sys.stdout.flush()
-                sys.stderr.flush()
-                os._exit(code)
+                try:
+                    sys.stdout.flush()
+                    sys.stderr.flush()
+                finally:
+                    os._exit(code)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
-        os.close(handle)
+        os.close(writer)
 
     def wait(self, patience: float = SECONDS) -> Case:
         """Exit code (negative: killed by that signal), seconds, memory, last line."""
-        deadline = time.monotonic() + patience
+        deadline, parts = time.monotonic() + patience, []
         while True:
+            with suppress(BlockingIOError):
+                while part := os.read(self.reader, 65536):
+                    parts.append(part)
             done, status, used = os.wait4(self.process, os.WNOHANG)
             if done:
                 break
@@ -102,8 +108,11 @@ class Child:
                 status = -1
                 break
             time.sleep(0.005)
-        printed = Path(self.output).read_text(errors="replace")
-        os.unlink(self.output)
+        with suppress(BlockingIOError):
+            while part := os.read(self.reader, 65536):
+                parts.append(part)
+        os.close(self.reader)
+        printed = b"".join(parts).decode(errors="replace")
         return {
             "code": "hang" if status == -1 else os.waitstatus_to_exitcode(status),
             "cpu": round(used.ru_utime + used.ru_stime, 2),

@@ -209,7 +209,8 @@ def _show_warning(
 
 def _forget_output() -> None:
     """Standard output takes no more: what is still to be flushed at the end must not fail again."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with suppress(OSError, ValueError):  # it may be no file at all, as in a notebook
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _stop(message: str, code: int) -> NoReturn:

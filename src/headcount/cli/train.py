@@ -77,7 +77,7 @@ def _recipe_and_folder(
     from headcount.run import CONFIG, load_config
 
     run = out if recipe is None else recipe if out is None else None
-    if resume and run is not None and (run.is_dir() or recipe is None):
+    if resume and run is not None and (recipe is None or not recipe.is_file()):
         load_config(run)  # says what is wrong where it is no run folder
         return load_recipe(run / CONFIG, changes), run
     if recipe is None:
