@@ -109,8 +109,8 @@ class ModelConfig(Section):
 
     encoder_layers: Positive = 6
     """Encoder layers, N in the paper; `layers` sets both depths at once."""
-    decoder_layers: Positive = 6
-    """Decoder layers."""
+    decoder_layers: Count = 6
+    """Decoder layers; 0 for an encoder alone, such as BERT, which can only be imported."""
     heads: Positive = 8
     """Heads in each attention of a layer, h in the paper."""
     decoder_heads: Positive | None = None
@@ -171,6 +171,8 @@ class ModelConfig(Section):
     """Which matrices are one: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
     """A bias for each logit."""
+    output_network: bool = False
+    """Linear map, activation and norm before the output layer: BERT's masked-language head."""
     max_positions: Annotated[int, Field(ge=2, le=10**6)] = 1024
     """Tokens that a sentence may have, EOS or START counted; at least 2: one besides it."""
     first_tokens: tuple[Count, ...] = ()
@@ -195,6 +197,8 @@ class ModelConfig(Section):
             own = self.decoder_head_width if site == "dec" else None
             if (own or self.head_width) is None and self.width % heads:
                 raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
+        if not self.decoder_layers and self.tie != "all":
+            raise ValueError("an encoder alone has one embedding matrix: tie = all")
         if self.width % 2 and self.positions != "none":
             raise ValueError(
                 f"width {self.width} is odd; sine and cosine positions need an even one"

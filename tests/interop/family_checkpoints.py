@@ -41,7 +41,8 @@ class Maker:
             for parameter in made.model.parameters():
                 if parameter.dim() == 1:
                     parameter.add_(0.3 * torch.randn_like(parameter))
-        made.model.generation_config = self.transformers.GenerationConfig(**made.generation)
+        if made.generation:
+            made.model.generation_config = self.transformers.GenerationConfig(**made.generation)
         made.model.save_pretrained(folder)
         made.tokenizer.save_pretrained(folder)
         return made
@@ -167,7 +168,58 @@ class Maker:
         prefix = rng.choice(["", "translate English to French: "])
         return Checkpoint(folder, model, tokenizer, {"prefix": prefix}, generation)
 
-    def _byte_level(self) -> Any:
+    # Encoders
+
+    def bert(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:
+        return self._encoder("Bert", self._word_piece(), folder, rng, changes)
+
+    def distilbert(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:
+        names = {"n_layers": rng.randint(1, 3), "n_heads": 2, "dim": 16, "hidden_dim": 20}
+        names |= {"activation": rng.choice(["relu", "gelu"])}
+        return self._encoder("DistilBert", self._word_piece(), folder, rng, names | changes)
+
+    def roberta(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:
+        tokenizer = self._byte_level("RobertaTokenizer")
+        changes = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} | changes
+        return self._encoder("Roberta", tokenizer, folder, rng, changes)
+
+    def _encoder(
+        self,
+        kind: str,
+        tokenizer: Any,
+        folder: Path,
+        rng: random.Random,
+        changes: dict[str, Any],
+    ) -> Checkpoint:
+        heads = rng.choice([1, 2, 3, 4])
+        sizes = {
+            "vocab_size": max(tokenizer.get_vocab().values()) + 1 + rng.choice([0, 3]),
+            "hidden_size": heads * rng.choice([4, 8]),
+            "num_hidden_layers": rng.randint(1, 3),
+            "num_attention_heads": heads,
+            "intermediate_size": rng.choice([10, 24]),
+            "hidden_act": rng.choice(["gelu", "relu", "gelu_new"]),
+            "max_position_embeddings": 66,
+            "layer_norm_eps": rng.choice([1e-12, 1e-5]),
+            "initializer_range": 0.4,
+            "pad_token_id": 0,
+        }
+        if kind == "Roberta":  # its head always has gelu
+            sizes["hidden_act"] = "gelu"
+        config = getattr(self.transformers, f"{kind}Config")(**(sizes | changes))
+        masked = rng.random() < 0.5
+        name = f"{kind}ForMaskedLM" if masked else f"{kind}Model"
+        model = getattr(self.transformers, name)(config).eval()
+        return Checkpoint(folder, model, tokenizer, {}, {})
+
+    def _word_piece(self) -> Any:
+        from tokenizers import BertWordPieceTokenizer
+
+        core = BertWordPieceTokenizer()
+        core.train_from_iterator(self.lines, vocab_size=400, show_progress=False)
+        return self.transformers.BertTokenizer(vocab=core.get_vocab())
+
+    def _byte_level(self, name: str = "BartTokenizer") -> Any:
         import json
 
         from tokenizers import ByteLevelBPETokenizer
@@ -179,7 +231,7 @@ class Maker:
         )
         model = json.loads(core.to_str())["model"]
         merges = [tuple(merge) for merge in model["merges"]]
-        return self.transformers.BartTokenizer(vocab=model["vocab"], merges=merges)
+        return getattr(self.transformers, name)(vocab=model["vocab"], merges=merges)
 
     def _unigram(self, name: str) -> list[tuple[str, float]]:
         """Pieces with their scores, and the special tokens of fairseq's models around them."""

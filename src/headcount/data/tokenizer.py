@@ -228,7 +228,19 @@ class Tokenizer:
         return flat, lengths
 
     def pieces(self, text: str) -> list[Piece]:
-        """The tokens of one sentence with the characters of the original that each covers."""
+        """The tokens of one sentence with the characters of the original that each covers.
+
+        What stands before and after every sentence covers nothing.
+        """
+        inside = self.text_pieces(text)
+        if not inside or not (self.before or self.after):
+            return inside
+        names = self.tokens()
+        first = [Piece(id_, names[id_], 0, 0) for id_ in self.before]
+        return [*first, *inside, *(Piece(i, names[i], len(text), len(text)) for i in self.after)]
+
+    def text_pieces(self, text: str) -> list[Piece]:
+        """`pieces` of the text alone."""
         if self._by_word and any(len(word) >= LONGEST_PART for word in text.split()):
             return [piece for word in re.finditer(r"\S+", text) for piece in self._word(word)]
         encoding = self._core.encode(text, add_special_tokens=False)
@@ -236,17 +248,12 @@ class Tokenizer:
         # A piece reaches to where the next one begins: the library's own ends leave out the
         # combining marks that NFC has merged, and give a lone mark the letter after it.
         ends = [*starts[1:], len(text)]
-        inside = [
+        return [
             Piece(id_, token, *_trim(text, start, end))
             for id_, token, start, end in zip(
                 self._numbers(encoding), encoding.tokens, starts, ends, strict=False
             )
         ]
-        if not inside or not (self.before or self.after):
-            return inside
-        names = self.tokens()
-        first = [Piece(id_, names[id_], 0, 0) for id_ in self.before]
-        return [*first, *inside, *(Piece(i, names[i], len(text), len(text)) for i in self.after)]
 
     def _word(self, found: re.Match[str]) -> Iterator[Piece]:
         """`pieces` of one word of a text; parts of a very long one are cut as for `encode`."""

@@ -54,6 +54,21 @@ def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
     return Sample(sentences, pad_rows(sources, source.pad), inputs, real)
 
 
+@torch.no_grad()
+def own_logits(run: Run, sample: Sample) -> Tensor:
+    """What a run gives on a sample: logits `[tokens, vocabulary]` of all real target tokens.
+
+    Of an encoder alone, those of all source tokens, or its output where it has no logits.
+    """
+    model = run.model
+    if model.config.decoder_layers:
+        logits: Tensor = model(sample.source, sample.target)
+        return logits[sample.real]
+    memory, _ = model.encode(sample.source)
+    output = model.logits(memory) if model.config.output_network else memory
+    return output[sample.source != model.pad]
+
+
 def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
     """Rows of tokens to `[batch, longest]`."""
     longest = max(map(len, rows))

@@ -15,13 +15,14 @@ import safetensors
 import torch
 from torch import Tensor
 
+from headcount.config import SearchConfig
 from headcount.errors import UserError
 from headcount.files import atomic_folder, owned
 from headcount.interop.checking import (
     LIMIT,
-    Sample,
     largest_difference,
     make_sample,
+    own_logits,
     refuse_existing,
 )
 from headcount.interop.extras import require_extra
@@ -77,13 +78,14 @@ def import_run(
     progress("Reading the model", 1, 3)
     run, notes = _convert(theirs, family, tokenizers, out)
     sample = make_sample(run)
-    expected = their_logits(theirs, sample, run.model.pad)
+    with torch.no_grad():
+        expected = family.adapter.logits(theirs, sample, run.model.pad)
     with owned(out), atomic_folder(out) as folder:
         run.save(folder)
         del run, theirs  # one copy of the weights at a time
         progress("Reading the model", 2, 3)
         loaded = load_run(folder)
-        difference = _compare(loaded, sample, expected)
+        difference = largest_difference(own_logits(loaded, sample), expected, LIMIT, "model")
     loaded.folder = out
     progress("Reading the model", 3, 3)
     return Imported(loaded, [*tokenizers.notes, *notes], difference)
@@ -148,8 +150,9 @@ def _load_model(checkpoint: Checkpoint, family: Family) -> Any:
 
     name = checkpoint.name
     try:
-        model, info = getattr(transformers, family.adapter.model_class).from_pretrained(
+        model, info = getattr(transformers, family.adapter.class_for(checkpoint)).from_pretrained(
             name,
+            **family.adapter.load_options(checkpoint),
             config=checkpoint.config,
             dtype=torch.float32,
             weights_only=True,
@@ -186,9 +189,11 @@ def _convert(
     """The run of a model, in memory."""
     state, adapter = theirs.state_dict(), family.adapter
     settings = adapter.model_settings(theirs.config)
+    settings["output_network"] = type(theirs).__name__.endswith("ForMaskedLM")
     shape = model_config(settings)
     bias = state.get(adapter.names(OUTPUT_BIAS, shape)[0])
-    forced = getattr(theirs.generation_config, "forced_bos_token_id", None)
+    generation = getattr(theirs, "generation_config", None)
+    forced = getattr(generation, "forced_bos_token_id", None)
     config = model_config(
         settings,
         tie=tie_of(state, adapter, shape),
@@ -196,7 +201,9 @@ def _convert(
         first_tokens=tokenizers.first_tokens or (() if forced is None else (forced,)),
         family=family.name,
     )
-    search, notes = search_config(theirs.generation_config, config.max_positions)
+    search, notes = SearchConfig(), list[str]()
+    if config.decoder_layers:
+        search, notes = search_config(generation, config.max_positions)
     source, target = tokenizers.source, tokenizers.target
     if max(search.forbidden, default=0) >= target.size:
         raise UserError(
@@ -221,25 +228,6 @@ def _check_positions(state: dict[str, Tensor]) -> None:
             raise UserError(
                 f"The {side}'s positions are not the usual sines and cosines.", supported()
             )
-
-
-@torch.no_grad()
-def _compare(run: Run, sample: Sample, expected: Tensor) -> float:
-    """The largest difference between the logits of both models."""
-    logits = run.model(sample.source, sample.target)[sample.real]
-    return largest_difference(logits, expected, LIMIT, "model")
-
-
-@torch.no_grad()
-def their_logits(theirs: Any, sample: Sample, pad: int) -> Tensor:
-    """Logits `[tokens, vocabulary]` of transformers' own model, of all real target tokens."""
-    logits: Tensor = theirs(
-        input_ids=sample.source,
-        attention_mask=(sample.source != pad).long(),
-        decoder_input_ids=sample.target,
-        use_cache=False,
-    ).logits
-    return logits[sample.real]
 
 
 def quieten() -> None:

@@ -46,7 +46,8 @@ def pad_heads(model: Transformer, layout: HeadLayout) -> Transformer:
     wider = larger.attentions()
     for place, attention in model.attentions().items():
         for name, tensor in _spread(attention, wider[place].heads).items():
-            state[f"{names[attention]}.{name}"] = tensor
+            if f"{names[attention]}.{name}" in state:  # biases may be constant zeros
+                state[f"{names[attention]}.{name}"] = tensor
     weight = model.output_weight
     larger.to(device=weight.device, dtype=weight.dtype).load_state_dict(state)
     return larger.eval()

@@ -12,10 +12,10 @@ from pathlib import Path
 import torch
 
 from headcount.errors import UserError
-from headcount.interop.checking import LIMIT, largest_difference, make_sample
+from headcount.interop.checking import LIMIT, largest_difference, make_sample, own_logits
 from headcount.interop.families import FAMILIES, Family
-from headcount.interop.families.adapter import to_theirs
-from headcount.interop.importing import quieten, their_logits
+from headcount.interop.families.adapter import Checkpoint, to_theirs
+from headcount.interop.importing import quieten
 from headcount.interop.padding import full_heads
 from headcount.interop.search_settings import generation_settings
 from headcount.run import Run
@@ -41,18 +41,22 @@ def write_transformers(run: Run, folder: Path, family: Family) -> tuple[int, lis
     generation, more_notes = generation_settings(run)
     model = full_heads(run.model)
     config = getattr(transformers, adapter.config_class)(**settings)
-    theirs = getattr(transformers, adapter.model_class)(config).eval()
+    checkpoint = Checkpoint(str(folder), config, lambda name: None)
+    name, options = adapter.class_for(checkpoint), adapter.load_options(checkpoint)
+    theirs = getattr(transformers, name)(config, **options).eval()
     state = to_theirs(model.state_dict(), adapter, model.config)
     missing, unexpected = theirs.load_state_dict(state, strict=False)
     own = {name for name, _ in theirs.named_parameters()}  # tied ones have one name
     absent = [n for n in missing if n in own and not any(part in n for part in _NO_WEIGHTS)]
     if set(absent) - {"model.shared.weight", "shared.weight"} or unexpected:
         raise ValueError(f"names of weights do not match: {[*absent, *unexpected]}")
-    theirs.generation_config = transformers.GenerationConfig(**generation)
+    if model.config.decoder_layers:
+        theirs.generation_config = transformers.GenerationConfig(**generation)
     theirs.save_pretrained(folder)
     weights = folder / "model.safetensors"
     weights.chmod((folder / "config.json").stat().st_mode)  # safetensors makes its files private
-    notes += [*more_notes, *adapter.write_tokenizers(run, folder)]
+    notes = [*notes, *(more_notes if model.config.decoder_layers else ())]
+    notes += adapter.write_tokenizers(run, folder)
     return len(model.head_list()) - len(run.model.head_list()), notes
 
 
@@ -62,12 +66,15 @@ def check_transformers(run: Run, folder: Path, lines: Sequence[str], family: Fam
     import transformers
 
     _check_tokenizer(run, folder, [_MIXED_TEXT, *lines])
-    model_class = getattr(transformers, family.adapter.model_class)
-    theirs = model_class.from_pretrained(folder, dtype=torch.float32).eval()
+    adapter = family.adapter
+    config = getattr(transformers, adapter.config_class).from_pretrained(folder)
+    checkpoint = Checkpoint(str(folder), config, lambda name: None)
+    theirs = getattr(transformers, adapter.class_for(checkpoint)).from_pretrained(
+        folder, dtype=torch.float32, **adapter.load_options(checkpoint)
+    )
     sample = make_sample(run, lines)
-    expected = run.model(sample.source, sample.target)[sample.real]
-    logits = their_logits(theirs, sample, run.model.pad)
-    return largest_difference(logits, expected, LIMIT, f"{family.name} model")
+    logits = adapter.logits(theirs.eval(), sample, run.model.pad)
+    return largest_difference(logits, own_logits(run, sample), LIMIT, f"{family.name} model")
 
 
 def _check_tokenizer(run: Run, folder: Path, lines: Sequence[str]) -> None:

@@ -9,11 +9,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from headcount.config import ModelConfig
+from headcount.errors import UserError
 from headcount.heads import Head, HeadLayout
 from headcount.model.attention import Attention
 from headcount.model.cache import DecoderCache
 from headcount.model.embedding import Embedding, embedding_table
-from headcount.model.layers import DecoderLayer, EncoderLayer
+from headcount.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer
+from headcount.model.linear import make_linear
 from headcount.model.norm import make_norm
 from headcount.model.positions import relative_tables, relative_to
 from headcount.model.recording import Tape
@@ -45,7 +47,11 @@ class Transformer(nn.Module):
         else:
             target_table = embedding_table(target_size, config.width)
         self.source_embedding = Embedding("enc_in", config, source_table, self.tape)
-        self.target_embedding = Embedding("dec_in", config, target_table, self.tape)
+        self.target_embedding = (
+            Embedding("dec_in", config, target_table, self.tape)
+            if config.decoder_layers
+            else self.source_embedding
+        )
         self.encoder_positions = relative_tables(config, "enc", config.encoder_layers)
         self.decoder_positions = relative_tables(config, "dec", config.decoder_layers)
         self.encoder = nn.ModuleList(
@@ -58,17 +64,24 @@ class Transformer(nn.Module):
         )
         pre_norm = config.norm == "pre"
         self.encoder_norm = make_norm(config) if pre_norm else nn.Identity()
-        self.decoder_norm = make_norm(config) if pre_norm else nn.Identity()
+        decoder_norm = pre_norm and config.decoder_layers
+        self.decoder_norm = make_norm(config) if decoder_norm else nn.Identity()
         self.output_weight = (
             nn.Parameter(torch.randn(target_size, config.width) * config.width**-0.5)
             if config.tie in ("none", "inputs")
             else target_table.weight
         )
         self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
+        self.output_network = OutputNetwork(config) if config.output_network else None
 
     def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
-        """Tokens `[batch, source]`, `[batch, target]` to logits `[batch, target, vocabulary]`."""
+        """Tokens `[batch, source]`, `[batch, target]` to logits `[batch, target, vocabulary]`.
+
+        An encoder alone gives logits of the source's tokens, whatever the target is.
+        """
         memory, mask = self.encode(source)
+        if not self.config.decoder_layers:
+            return self.logits(memory)
         return self.logits(self.decode(target_input, memory, mask))
 
     def encode(self, source: Tensor, padded: bool | None = None) -> tuple[Tensor, Tensor | None]:
@@ -89,6 +102,7 @@ class Transformer(nn.Module):
 
     def decode(self, target_input: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
         """Target prefix `[batch, target]` to states `[batch, target, width]`, all steps at once."""
+        self._need_decoder()
         x = self.target_embedding(target_input)
         for layer in self.decoder:
             x = layer(x, memory, mask)
@@ -97,6 +111,8 @@ class Transformer(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """States `[..., width]` to logits `[..., vocabulary]`."""
+        if self.output_network is not None:
+            states = self.output_network(states)
         return F.linear(states, self.output_weight, self.output_bias)
 
     @torch.no_grad()
@@ -106,6 +122,7 @@ class Transformer(nn.Module):
         """Begin decoding step by step, without gradients: project the source once per layer."""
         if self.tape.edits_any(DECODER):
             return WholePrefix(memory, mask, beam)
+        self._need_decoder()
         layers = self.decoder_layers()
         return DecoderCache(
             [layer_step(layer, index) for index, layer in enumerate(layers)],
@@ -131,6 +148,13 @@ class Transformer(nn.Module):
         states: Tensor = self.decoder_norm(x)
         return states.view(*tokens.shape, -1)
 
+    def _need_decoder(self) -> None:
+        if not self.config.decoder_layers:
+            raise UserError(
+                "This model is an encoder alone: it has no decoder, and nothing to write with.",
+                "`roles` and `rank --by confidence` work, and so does `export --to transformers`.",
+            )
+
     def encoder_layers(self) -> list[EncoderLayer]:
         """The encoder's layers, bottom first."""
         return cast(list[EncoderLayer], list(self.encoder))
@@ -152,6 +176,21 @@ class Transformer(nn.Module):
     def head_list(self) -> list[Head]:
         """Every head that the model has."""
         return self.heads.heads()
+
+
+class OutputNetwork(nn.Module):
+    """What BERT's masked-language head does before the output layer."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.linear = make_linear(config.width, config.width, biases=True)
+        self.activation = ACTIVATIONS[config.activation]
+        self.norm = make_norm(config)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """`[..., width]` to the same."""
+        normed: Tensor = self.norm(self.activation(self.linear(states)))
+        return normed
 
 
 def full_layout(config: ModelConfig) -> HeadLayout:

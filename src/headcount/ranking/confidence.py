@@ -18,23 +18,33 @@ from headcount.ranking.evidence import Place
 
 
 def confidence(
-    recording: Recording, source: Tensor, tokens: Sequence[int], places: Sequence[Place], eos: int
+    recording: Recording,
+    source: Tensor,
+    tokens: Sequence[int],
+    places: Sequence[Place],
+    eos: int,
+    frame: tuple[int, int, int] = (0, 0, 0),
 ) -> tuple[Tensor, Tensor]:
     """Sums of largest weights over the query tokens of each sentence, and their number.
 
     `source` `[batch, source]` ends in EOS and padding; `tokens` are the target tokens of each
-    sentence, without START and EOS. Returns `[batch, heads]` twice.
+    sentence, without START and EOS. `frame`: how many tokens at the front and at the end of the
+    source, and at the front of the target, are no text (language codes, `[CLS]`) and count as
+    little as EOS. Returns `[batch, heads]` twice.
     """
     words = source != eos
-    lengths = (source == eos).int().argmax(1)  # the first EOS; padding comes after it
-    words &= torch.arange(source.shape[1], device=source.device) < lengths[:, None]
+    first, last, skipped = frame
+    lengths = (source == eos).int().argmax(1) - last  # the first EOS; padding comes after it
+    positions = torch.arange(source.shape[1], device=source.device)
+    words &= (positions < lengths[:, None]) & (positions >= first)
     count = torch.tensor(list(tokens), device=source.device)[:, None]
     sums, counts = [], []
     for site, layer in places:
         weights = recording[site, layer, "weights"]
         queries, keys = words, words
         if site != "enc":
-            queries = torch.arange(weights.shape[2] - 1, device=source.device) < count
+            steps = torch.arange(weights.shape[2] - 1, device=source.device)
+            queries = (steps < count) & (steps >= skipped)
             weights = weights[:, :, 1:, 1:] if site == "dec" else weights[:, :, :-1]
             keys = queries if site == "dec" else words
         summed, number = confidence_sums(_largest(weights, keys), queries)

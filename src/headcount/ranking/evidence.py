@@ -39,6 +39,8 @@ class PrefixBatch:
     places     the attentions whose heads are measured, in the order of the head table
     source_eos the source vocabulary's EOS
     relevance  LRP of this ranking
+    frame      how many tokens at the front and at the end of the source, and at the front of the
+               target, are no text (language codes, `[CLS]`)
     """
 
     model: Transformer
@@ -49,6 +51,7 @@ class PrefixBatch:
     places: list[Place]
     source_eos: int
     relevance: RelevanceSums | None
+    frame: tuple[int, int, int] = (0, 0, 0)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,14 @@ def _lrp_signed(batch: PrefixBatch) -> Sums:
 
 
 def _confidence(batch: PrefixBatch) -> Sums:
-    return confidence(batch.recording, batch.source, batch.tokens, batch.places, batch.source_eos)
+    return confidence(
+        batch.recording,
+        batch.source,
+        batch.tokens,
+        batch.places,
+        batch.source_eos,
+        batch.frame,
+    )
 
 
 def _ablation(batch: LossBatch) -> Sums:

@@ -107,7 +107,8 @@ class _Measuring:
 
     def _on_prefix(self, rows: list[int]) -> None:
         """From one forward pass of the sentences, those with the most generation steps first."""
-        targets = self._targets(rows)
+        alone = not self.model.config.decoder_layers  # an encoder alone writes nothing
+        targets = [[] for _ in rows] if alone else self._targets(rows)
         order = sorted(range(len(rows)), key=lambda i: -len(targets[i]))
         rows, targets = [rows[i] for i in order], [targets[i] for i in order]
         source = self._source(rows)
@@ -115,10 +116,13 @@ class _Measuring:
         prefix = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
         with torch.no_grad(), record(self.model, self.records) as recording:
             memory, mask = self.model.encode(source)
-            self.model.decode(prefix, memory, mask)
+            if not alone or self.relevance is not None:
+                self.model.decode(prefix, memory, mask)
+        tokenizer = self.run.source_tokenizer
+        frame = (len(tokenizer.before), len(tokenizer.after), len(ids.before))
         batch = PrefixBatch(
             self.model, source, prefix, list(map(len, targets)), recording, self.places,
-            self.run.source_tokenizer.eos, self.relevance,
+            tokenizer.eos, self.relevance, frame,
         )  # fmt: skip
         for measure in self.on_prefix:
             assert measure.on_prefix is not None

@@ -198,7 +198,7 @@ class _Analysis:
         tokens = self._targets(rows) if sites.keys() & {"dec", "cross"} else None
         real = None
         with record(model, {"weights"}, set(sites)) as recording:
-            memory, mask = model.encode(batch.source)
+            memory, mask = model.encode(self._framed(rows, batch))
             if tokens is not None:
                 ids = self.run.target_tokenizer
                 target, real = padded_targets(
@@ -206,14 +206,39 @@ class _Analysis:
                 )
                 model.decode(target, memory, mask)
         looked = {}
+        skipped = len(self.run.target_tokenizer.before)
         for site, counts in sites.items():
-            weights = {layer: recording[site, layer, "weights"] for layer in counts.heads.layers}
-            looked[site] = counts.add(batch, weights, real)
-        return tokens, looked
+            weights = {
+                layer: self._text(site, recording[site, layer, "weights"], batch)
+                for layer in counts.heads.layers
+            }
+            looked[site] = counts.add(batch, weights, None if real is None else real[:, skipped:])
+        return None if tokens is None else [row[skipped:] for row in tokens], looked
+
+    def _framed(self, rows: list[ReadySentence], batch: SentenceBatch) -> Tensor:
+        """What the model reads: sentences with the tokens that stand before and after them."""
+        tokenizer = self.run.source_tokenizer
+        if not (tokenizer.before or tokenizer.after):
+            return batch.source
+        framed = [[*tokenizer.framed(row.ids), tokenizer.eos] for row in rows]
+        longest = max(map(len, framed))
+        filled = [[*row, *[tokenizer.pad] * (longest - len(row))] for row in framed]
+        return torch.tensor(filled, device=self.device)
+
+    def _text(self, site: str, weights: Tensor, batch: SentenceBatch) -> Tensor:
+        """Attention among tokens of the text: language codes and `[CLS]` count as little as EOS."""
+        first, skipped = len(self.run.source_tokenizer.before), 0
+        if site != "enc":
+            skipped = len(self.run.target_tokenizer.before)
+        source = slice(first, first + batch.real.shape[1])
+        if site == "dec":
+            return weights[:, :, skipped:, skipped:]
+        return weights[:, :, source if site == "enc" else slice(skipped, None), source]
 
     def _targets(self, rows: list[ReadySentence]) -> list[list[int]]:
         """The tokens of the references, or of the model's own greedy translations."""
-        missing = [row.ids for row in rows if row.target is None]
+        framed = self.run.source_tokenizer.framed
+        missing = [framed(row.ids) for row in rows if row.target is None]
         own = iter(translate_tokens(self.run, missing, GREEDY) if missing else ())
         tokens = [row.target if row.target is not None else next(own)[0].tokens for row in rows]
         # A translation that never ends takes all positions, and START takes one.

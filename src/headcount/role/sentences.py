@@ -77,7 +77,7 @@ class Preparation:
     def __init__(self, tokenizer: Tokenizer, relations: Sequence[str], positions: int) -> None:
         self.tokenizer = tokenizer
         self.relations = tuple(relations)
-        self.longest = positions - 1  # EOS takes one
+        self.longest = positions - 1 - len(tokenizer.before) - len(tokenizer.after)  # EOS: one
         self.mapping = MappingReport()
         self.persons: Counter[int] = Counter()
         self.offsets = RelativePositions(GROUPS, len(self.relations))
@@ -91,7 +91,7 @@ class Preparation:
         `place` is where it stands in the data, for the report.
         """
         mapping = self.mapping
-        pieces = self.tokenizer.pieces(text)
+        pieces = self.tokenizer.text_pieces(text)
         if not pieces:
             mapping.without_tokens += 1
             return None

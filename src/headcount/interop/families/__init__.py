@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from headcount.errors import UserError
 from headcount.interop.families.adapter import Adapter
 from headcount.interop.families.bart import Bart, MBart
+from headcount.interop.families.bert import Bert, DistilBert, Roberta, XlmRoberta
 from headcount.interop.families.m2m100 import M2M100
 from headcount.interop.families.marian import Marian
 from headcount.interop.families.t5 import MT5, T5
@@ -32,6 +33,10 @@ FAMILIES: Registry[Family] = Registry(
         Family("m2m100", "M2M100 and NLLB-200 (dense)", ("m2m_100",), M2M100()),
         Family("t5", "T5 1.0 and 1.1, Flan-T5, MADLAD-400", ("t5",), T5()),
         Family("mt5", "mT5", ("mt5",), MT5()),
+        Family("bert", "BERT and MiniLM encoders", ("bert",), Bert()),
+        Family("roberta", "RoBERTa encoders", ("roberta",), Roberta()),
+        Family("xlm-roberta", "XLM-R encoders", ("xlm-roberta",), XlmRoberta()),
+        Family("distilbert", "DistilBERT encoders", ("distilbert",), DistilBert()),
     ],
 )
 

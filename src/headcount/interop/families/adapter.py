@@ -13,6 +13,7 @@ from torch import Tensor
 from headcount.config import ModelConfig
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
+from headcount.interop.checking import Sample
 from headcount.run import Run
 
 Find = Callable[[str], Path | None]
@@ -84,6 +85,24 @@ class Adapter:
         """The `ModelConfig` of a configuration; which matrices are tied is seen in the weights."""
         raise NotImplementedError
 
+    def class_for(self, checkpoint: Checkpoint) -> str:
+        """The class of `transformers` that loads a checkpoint."""
+        return self.model_class
+
+    def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """What else that class has to be told."""
+        return {}
+
+    def logits(self, theirs: Any, sample: Sample, pad: int) -> Tensor:
+        """What transformers' own model gives, `[tokens, vocabulary]`, of all real target tokens."""
+        logits: Tensor = theirs(
+            input_ids=sample.source,
+            attention_mask=(sample.source != pad).long(),
+            decoder_input_ids=sample.target,
+            use_cache=False,
+        ).logits
+        return logits[sample.real]
+
     def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
         """What one of our parameters is called there; several names are parts of it, in order."""
         raise NotImplementedError
@@ -126,6 +145,8 @@ def activation_name(config: ModelConfig) -> str:
 
 def tie_of(state: State, adapter: Adapter, config: ModelConfig) -> str:
     """Which of the three vocabulary matrices of a model are one."""
+    if not config.decoder_layers:
+        return "all"
     source, target, output = (
         state[adapter.names(own, config)[0]] for own in (SOURCE, TARGET, OUTPUT)
     )

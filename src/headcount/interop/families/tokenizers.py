@@ -45,7 +45,7 @@ def content_of(checkpoint: Checkpoint, theirs: Any) -> dict[str, Any]:
     built: dict[str, Any] = json.loads(theirs.backend_tokenizer.to_str())
     path = checkpoint.find(FILE)
     if path is not None:
-        stored = read_json(path)
+        stored = {**read_json(path), "truncation": None, "padding": None}
         try:
             core = Core.from_str(json.dumps(stored))
             same = all(

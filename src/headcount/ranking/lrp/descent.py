@@ -115,8 +115,15 @@ class Descent:
 
         def network(part: str, layer: int, given: Tensor) -> Tensor:
             hidden = self._through(self.recorded.linear(part, layer, "contract"), given)
+            factor: Tensor | None = None
+            if self.recorded.model.config.gated:
+                hidden, factor = self.recorded.product(part, layer)(hidden, self.at)
             hidden = self._through(self.recorded.activation(part, layer), hidden)
-            return self._through(self.recorded.linear(part, layer, "expand"), hidden)
+            inside = self._through(self.recorded.linear(part, layer, "expand"), hidden)
+            if factor is not None:
+                multiply = self.recorded.linear(part, layer, "multiply")
+                inside = inside.add_(self._through(multiply, factor))
+            return inside
 
         return self._block(part, layer, message, network)
 
@@ -200,6 +207,7 @@ class Descent:
             queries[: at.rows, :, : at.last],
             others[: at.rows, :, :keys],
             values[: at.rows, :, :keys],
+            self.recorded.attentions[site, layer].scale,
         )
 
     def _through(self, flow: Flow, message: Tensor, at: Window | None = None) -> Tensor:

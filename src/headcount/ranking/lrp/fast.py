@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from headcount.model.norm import Norm
 from headcount.ranking.lrp.maps import (
     Flow,
     HeadFlow,
@@ -21,6 +22,8 @@ from headcount.ranking.lrp.maps import (
     Maps,
     SumFlow,
     Window,
+    bias_of,
+    centres,
     inverse_scale,
 )
 from headcount.ranking.lrp.options import LrpOptions
@@ -51,15 +54,18 @@ class FastRatio(Fast):
 
         return down
 
-    def norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Flow:
-        inverse = self.rule.inverse(y - norm.bias if self.bias_shares else y)
+    def norm(self, x: Tensor, y: Tensor, norm: Norm) -> Flow:
+        bias, centred = bias_of(norm), centres(norm)
+        inverse = self.rule.inverse(y - bias if self.bias_shares else y)
         gain = norm.weight * inverse_scale(x, norm)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             shared = message.mul_(at(inverse))
-            taken = self._taken(shared, norm.bias)
+            taken = self._taken(shared, bias)
             shared.mul_(at(gain))
-            return shared.sub_(shared.mean(-1, keepdim=True)).mul_(at(x)), taken
+            if centred:
+                shared.sub_(shared.mean(-1, keepdim=True))
+            return shared.mul_(at(x)), taken
 
         return down
 
@@ -98,12 +104,23 @@ class Telescoped(Fast):
     def linear(self, x: Tensor, y: Tensor, map_: LinearMap) -> Flow:
         return lambda message, at: (message @ map_.weight, None)
 
-    def norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Flow:
-        gain = norm.weight * inverse_scale(x, norm)
+    def norm(self, x: Tensor, y: Tensor, norm: Norm) -> Flow:
+        gain, centred = norm.weight * inverse_scale(x, norm), centres(norm)
 
         def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
             scaled = message * at(gain)
-            return scaled.sub_(scaled.mean(-1, keepdim=True)), None
+            return (scaled.sub_(scaled.mean(-1, keepdim=True)) if centred else scaled), None
+
+        return down
+
+    def product(self, a: Tensor, b: Tensor) -> SumFlow:
+        # Relevance a / (a + b) of the product's, over a, is the same for both factors.
+        total = a + b
+        shared = torch.where(total == 0, 0.0, a * b / total)
+
+        def down(message: Tensor, at: Window) -> tuple[Tensor, Tensor]:
+            below = message * at(shared)
+            return below, below.clone()
 
         return down
 
@@ -185,9 +202,13 @@ class FastAlphaBeta(Fast):
 
         return flow
 
-    def norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Flow:
+    def norm(self, x: Tensor, y: Tensor, norm: Norm) -> Flow:
+        if not centres(norm):  # one contribution to each neuron, which gets all of its relevance
+            size = (norm.weight * inverse_scale(x, norm) * x).abs()
+            passed = (size / (size + self.rule.epsilon)).nan_to_num_(0.0)
+            return lambda message, at: (message.mul_(at(passed)), None)
         # Neuron j sees x_j with weight slope_j (1 - 1/width), the others with -slope_j / width.
-        width = x.shape[-1]
+        width, bias = x.shape[-1], bias_of(norm)
         slope = norm.weight * inverse_scale(x, norm)  # [batch, length, width]
         steep, own = slope.abs(), slope * x * (1 - 1 / width)
         up, down = x.clamp(min=0).div_(width), x.clamp(max=0).div_(-width)
@@ -196,8 +217,8 @@ class FastAlphaBeta(Fast):
         against = torch.where(rising, others_down, others_up) * steep
         along = torch.where(rising, others_up, others_down) * steep
         own_up, own_down = own.clamp(min=0), own.clamp(max=0)
-        by_up, by_down = self._with_bias(own_up + against, own_down - along, norm.bias)
-        to_itself, by_bias = own_up * by_up, norm.bias.clamp(min=0) * by_up
+        by_up, by_down = self._with_bias(own_up + against, own_down - along, bias)
+        to_itself, by_bias = own_up * by_up, bias.clamp(min=0) * by_up
         # What a positive (negative) x_i gets of each other neuron j, as a share of |x_i| / width.
         if by_down is None:
             from_up, from_down = torch.where(rising, 0.0, by_up), torch.where(rising, by_up, 0.0)
@@ -205,7 +226,7 @@ class FastAlphaBeta(Fast):
             from_up = torch.where(rising, -by_down, by_up)
             from_down = torch.where(rising, by_up, -by_down)
             to_itself = to_itself + own_down * by_down
-            by_bias = by_bias + norm.bias.clamp(max=0) * by_down
+            by_bias = by_bias + bias.clamp(max=0) * by_down
         sides = [(from_up.mul_(steep), up), (from_down.mul_(steep), down)]
         for share, side in sides:
             to_itself = to_itself.addcmul_(share, side, value=-1)

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.model.layers import Block
+from headcount.model.norm import Norm
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.lrp.options import LrpOptions
@@ -126,12 +127,20 @@ class Maps:
 
         return down
 
-    def norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm) -> Flow:
-        """Layer norm `y = g (x - mean x) / scale + b`, its scale held fixed: a linear map."""
+    def norm(self, x: Tensor, y: Tensor, norm: Norm) -> Flow:
+        """Layer norm `y = g (x - mean x) / scale + b`, its scale held fixed: a linear map.
+
+        RMS norm neither subtracts the mean nor adds a bias.
+        """
         width = x.shape[-1]
-        centred = torch.eye(width).to(x) - 1 / width
-        map_ = LinearMap(norm.weight[:, None] * centred, norm.bias)
+        centred = torch.eye(width).to(x) - (1 / width if centres(norm) else 0.0)
+        map_ = LinearMap(norm.weight[:, None] * centred, bias_of(norm))
         return self.linear(x * inverse_scale(x, norm), y, map_)
+
+    def product(self, a: Tensor, b: Tensor) -> SumFlow:
+        """An element-wise product `a b`: its factors share as if they were summed (App. A.2)."""
+        to_a, to_b = self.rule.fractions(torch.stack([a, b]), 0).unbind(0)
+        return lambda message, at: (message * at(to_a), message.mul_(at(to_b)))
 
     def add(self, x: Tensor, f: Tensor) -> SumFlow:
         """A residual sum `x + f`: two contributions to each neuron."""
@@ -153,14 +162,20 @@ class Maps:
         return down
 
     def softmax(
-        self, message: Tensor, weights: Tensor, queries: Tensor, keys: Tensor, values: Tensor
+        self,
+        message: Tensor,
+        weights: Tensor,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Attention whose weights are not held constant (App. A.2): to queries, keys and values.
 
         A head's output is a sum over keys of products `weight * value`, a score a sum over neurons
         of products `query * key`; the factors of a product share as if they were summed. The
         softmax is an activation function and is ignored: what arrives at a weight arrives at its
-        score. `message` `[rows, heads, queries, starts, head]`, `weights` `[rows, heads, queries,
+        score, and position biases of scores get nothing. `message` `[rows, heads, queries, starts, head]`, `weights` `[rows, heads, queries,
         keys]`, the others `[rows, heads, length, head]`.
         """
         fractions = self.rule.fractions
@@ -171,7 +186,7 @@ class Maps:
         at_values = torch.einsum("bhqkd,bhqsd->bhksd", of_output * to_value, message)
         at_scores = torch.einsum("bhqkd,bhqsd->bhqks", of_output * to_weight, message)
         query, key = torch.broadcast_tensors(queries[:, :, :, None], keys[:, :, None])
-        of_score = fractions(query * key * query.shape[-1] ** -0.5, 4)
+        of_score = fractions(query * key * scale, 4)
         to_query, to_key = fractions(torch.stack([query, key]), 0).unbind(0)
         at_queries = torch.einsum("bhqkd,bhqks->bhqsd", of_score * to_query, at_scores)
         at_keys = torch.einsum("bhqkd,bhqks->bhksd", of_score * to_key, at_scores)
@@ -190,8 +205,20 @@ class Maps:
         return message
 
 
-def inverse_scale(x: Tensor, norm: nn.LayerNorm) -> Tensor:
-    """1 / scale of a layer norm at each position, `[batch, length, 1]`."""
+def centres(norm: Norm) -> bool:
+    """Whether a norm subtracts the mean."""
+    return isinstance(norm, nn.LayerNorm)
+
+
+def bias_of(norm: Norm) -> Tensor:
+    """The bias of a norm, `[width]`; zeros where it has none."""
+    return norm.bias if isinstance(norm, nn.LayerNorm) else torch.zeros_like(norm.weight)
+
+
+def inverse_scale(x: Tensor, norm: Norm) -> Tensor:
+    """1 / scale of a norm at each position, `[batch, length, 1]`."""
+    if isinstance(norm, nn.RMSNorm):
+        return (x.square().mean(-1, keepdim=True) + (norm.eps or 0.0)).rsqrt()
     inverse: Tensor = torch.native_layer_norm(x, norm.normalized_shape, None, None, norm.eps)[2]
     return inverse
 
@@ -205,6 +232,7 @@ ENDS = {
     "values": ("input", "values"),
     "out": ("gated", "output"),
     "expand": ("input", "hidden_in"),
+    "multiply": ("input", "factor"),
     "contract": ("hidden", "output"),
 }
 
@@ -235,7 +263,7 @@ class RecordedMaps:
     def norm(self, part: str, layer: int) -> Flow:
         """The layer norm of a block, or the one at the end of a pre-norm stack."""
         norm = self.norms[part, layer]
-        if self.identity_norm or not isinstance(norm, nn.LayerNorm):
+        if self.identity_norm or not isinstance(norm, nn.LayerNorm | nn.RMSNorm):
             return identity
         if part in ("enc_out", "dec_out"):
             ends = "residual", "result"
@@ -263,8 +291,14 @@ class RecordedMaps:
 
     def activation(self, part: str, layer: int) -> Flow:
         """The activation function of a feed-forward block."""
-        before, after = (self.recording[part, layer, kind] for kind in ("hidden_in", "hidden"))
+        result = "activated" if self.model.config.gated else "hidden"
+        before, after = (self.recording[part, layer, kind] for kind in ("hidden_in", result))
         return self._once((part, layer, "activation"), lambda: self.maps.activation(before, after))
+
+    def product(self, part: str, layer: int) -> SumFlow:
+        """The product of a gated feed-forward block: activated neurons, and their factors."""
+        a, b = (self.recording[part, layer, kind] for kind in ("activated", "factor"))
+        return self._once((part, layer, "product"), lambda: self.maps.product(a, b))
 
     def heads(self, site: str, layer: int) -> HeadFlow:
         """Head outputs from the values, attention weights held constant."""

@@ -81,7 +81,10 @@ class Propagation:
         )
 
     def _add_feed_forward(self, block: FeedForwardBlock) -> None:
-        for name, linear in (("expand", block.expand), ("contract", block.contract)):
+        maps = {"expand": block.expand, "contract": block.contract}
+        if block.multiply is not None:
+            maps["multiply"] = block.multiply
+        for name, linear in maps.items():
             self.linear_maps[block.part, block.layer, name] = LinearMap(
                 linear.weight.detach(), linear.bias.detach()
             )

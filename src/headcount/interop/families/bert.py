@@ -1,0 +1,297 @@
+"""BERT-like encoders: learned positions, normed embeddings, post-norm, no decoder.
+
+Where a checkpoint has a masked-language head it is imported too. A sentence is always segment A,
+so that its token type is part of every position.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from headcount.config import ModelConfig
+from headcount.errors import UserError
+from headcount.interop.checking import Sample
+from headcount.interop.families.adapter import (
+    Adapter,
+    Checkpoint,
+    Languages,
+    Tokenizers,
+    Written,
+    activation_name,
+    activation_of,
+)
+from headcount.interop.families.tokenizers import (
+    content_of,
+    frame,
+    load_tokenizer,
+    make_tokenizer,
+    write_fast_tokenizer,
+)
+from headcount.run import Run
+
+
+class Bert(Adapter):
+    """`BertModel` and `BertForMaskedLM`."""
+
+    config_class, model_class = "BertConfig", "BertForMaskedLM"
+    base_class: ClassVar[str] = "BertModel"
+    base: ClassVar[str] = "bert."
+    head: ClassVar[dict[str, str]] = {
+        "linear": "cls.predictions.transform.dense",
+        "norm": "cls.predictions.transform.LayerNorm",
+        "bias": "cls.predictions.bias",
+        "weight": "cls.predictions.decoder.weight",
+    }
+    first_position: ClassVar[int] = 0
+
+    def refuse(self, checkpoint: Checkpoint) -> None:
+        """Refuse decoders in BERT's clothes, and relative positions."""
+        config, name = checkpoint.config, checkpoint.name
+        kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
+        if kind != "absolute":
+            raise UserError(f"{name} has positions of the kind '{kind}'.", "Only absolute ones.")
+        if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
+            raise UserError(f"{name} is a decoder, not an encoder.", "Only encoders are supported.")
+
+    def class_for(self, checkpoint: Checkpoint) -> str:
+        """With its masked-language head where the checkpoint says that it has one."""
+        named = checkpoint.config.architectures or []
+        masked = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in named)
+        return self.model_class if masked else self.base_class
+
+    def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """The pooler is of no use here, and often is not there."""
+        return (
+            {} if self.class_for(checkpoint) == self.model_class else {"add_pooling_layer": False}
+        )
+
+    def model_settings(self, config: Any) -> dict[str, Any]:
+        """An encoder of post-norm layers."""
+        return {
+            "encoder_layers": config.num_hidden_layers,
+            "decoder_layers": 0,
+            "heads": config.num_attention_heads,
+            "width": config.hidden_size,
+            "ff_width": config.intermediate_size,
+            "activation": activation_of(config.hidden_act),
+            "norm": "post",
+            "norm_epsilon": config.layer_norm_eps,
+            "dropout": config.hidden_dropout_prob,
+            "attention_dropout": config.attention_probs_dropout_prob,
+            "embedding_scale": False,
+            "embedding_norm": True,
+            "positions": "learned",
+            "max_positions": config.max_position_embeddings - self.first_position,
+            "tie": "all",
+        }
+
+    def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
+        """`bert.encoder.layer.0.attention.self.query.weight` and its like."""
+        base = self.base if config.output_network else ""
+        match own.replace("target_embedding", "source_embedding").split("."):
+            case ["source_embedding", "table", "weight"]:
+                return (f"{base}embeddings.word_embeddings.weight",)
+            case ["output_weight"] if not config.output_network:
+                return (f"{base}embeddings.word_embeddings.weight",)
+            case ["source_embedding", "positions"]:
+                kinds = ("position_embeddings", "token_type_embeddings")
+                return tuple(f"{base}embeddings.{kind}.weight" for kind in kinds)
+            case ["source_embedding", "norm", kind]:
+                return (f"{base}embeddings.LayerNorm.{kind}",)
+            case ["output_weight"]:
+                return (self.head["weight"],)
+            case ["output_bias"]:
+                return (self.head["bias"],)
+            case ["output_network", part, kind]:
+                return (f"{self.head[part]}.{kind}",)
+            case ["encoder", layer, *rest]:
+                return self.layer_names(f"{base}encoder.layer.{layer}", rest)
+        raise ValueError(f"no such parameter: {own}")
+
+    def layer_names(self, layer: str, rest: list[str]) -> tuple[str, ...]:
+        """The names of a layer's parameters."""
+        match rest:
+            case ["self_attention", "attention", name]:
+                which, _, kind = name.partition("_")
+                stacked = ["self.query", "self.key", "self.value"]
+                parts = stacked if which == "in" else ["output.dense"]
+                return tuple(f"{layer}.attention.{part}.{kind}" for part in parts)
+            case ["self_attention", "norm", kind]:
+                return (f"{layer}.attention.output.LayerNorm.{kind}",)
+            case ["feed_forward", part, kind]:
+                names = {"expand": "intermediate.dense", "contract": "output.dense"}
+                return (f"{layer}.{names.get(part, 'output.LayerNorm')}.{kind}",)
+        raise ValueError(f"no such parameter of a layer: {rest}")
+
+    def join(self, own: str, parts: list[Tensor], theirs: Any) -> Tensor:
+        """The token type of segment A is part of every position."""
+        if not own.endswith("_embedding.positions"):
+            return super().join(own, parts, theirs)
+        positions = parts[0][self.first_position :]
+        return positions + parts[1][0] if len(parts) > 1 else positions
+
+    def split(self, own: str, tensor: Tensor, config: ModelConfig) -> tuple[Tensor, ...]:
+        """The inverse of `join`, with a token type of zeros."""
+        if not own.endswith("_embedding.positions"):
+            return super().split(own, tensor, config)
+        unused = tensor.new_zeros(self.first_position, config.width)
+        types = tensor.new_zeros(1, config.width)
+        return (torch.cat([unused, tensor]), types)[: len(self.names(own, config))]
+
+    def logits(self, theirs: Any, sample: Sample, pad: int) -> Tensor:
+        """Logits of a masked-language head, else the encoder's output, of all real tokens."""
+        real = sample.source != pad
+        found = theirs(input_ids=sample.source, attention_mask=real.long())
+        tensor: Tensor = found.logits if hasattr(found, "logits") else found.last_hidden_state
+        return tensor[real]
+
+    def tokenizers(self, checkpoint: Checkpoint, languages: Languages) -> Tokenizers:
+        """`[CLS]` before and `[SEP]` after every sentence."""
+        theirs = load_tokenizer(checkpoint)
+        before, after = frame(theirs)
+        content = content_of(checkpoint, theirs)
+        start = before[0] if before else after[-1]
+        side = make_tokenizer(content, theirs, checkpoint, before, after, start)
+        language = languages.source or "text"
+        return Tokenizers(side, side, (language, language))
+
+    def settings(self, run: Run) -> Written:
+        """The arguments of the configuration class."""
+        config, source = run.config.model, run.source_tokenizer
+        name = self.model_class if config.output_network else self.base_class
+        settings = {
+            "vocab_size": source.size,
+            "num_hidden_layers": config.encoder_layers,
+            "num_attention_heads": config.heads,
+            "hidden_size": config.width,
+            "intermediate_size": config.ff_width,
+            "hidden_act": activation_name(config),
+            "layer_norm_eps": config.norm_epsilon,
+            "hidden_dropout_prob": config.dropout,
+            "attention_probs_dropout_prob": config.attention_dropout,
+            "max_position_embeddings": config.max_positions + self.first_position,
+            "type_vocab_size": 1,
+            "pad_token_id": source.pad,
+            "bos_token_id": source.start,
+            "eos_token_id": source.eos,
+            "architectures": [name],
+        }
+        return Written(settings, ["the token type of a second segment is not kept"])
+
+    def write_tokenizers(self, run: Run, folder: Path) -> list[str]:
+        """A fast tokeniser."""
+        return write_fast_tokenizer(run, folder)
+
+
+class Roberta(Bert):
+    """`RobertaModel` and `RobertaForMaskedLM`: positions are counted from 2."""
+
+    config_class, model_class = "RobertaConfig", "RobertaForMaskedLM"
+    base_class, base = "RobertaModel", "roberta."
+    head: ClassVar[dict[str, str]] = {
+        "linear": "lm_head.dense",
+        "norm": "lm_head.layer_norm",
+        "bias": "lm_head.bias",
+        "weight": "lm_head.decoder.weight",
+    }
+    first_position = 2
+
+    def refuse(self, checkpoint: Checkpoint) -> None:
+        """Padding has the number 1 in all of them."""
+        super().refuse(checkpoint)
+        if checkpoint.config.pad_token_id != self.first_position - 1:
+            raise UserError(
+                f"{checkpoint.name} has padding {checkpoint.config.pad_token_id} instead of 1.",
+                "RoBERTa counts its positions from there; such a model is not supported.",
+            )
+
+
+class XlmRoberta(Roberta):
+    """`XLMRobertaModel` and `XLMRobertaForMaskedLM`."""
+
+    config_class, model_class = "XLMRobertaConfig", "XLMRobertaForMaskedLM"
+    base_class = "XLMRobertaModel"
+
+
+class DistilBert(Bert):
+    """`DistilBertModel` and `DistilBertForMaskedLM`: no token types."""
+
+    config_class, model_class = "DistilBertConfig", "DistilBertForMaskedLM"
+    base_class, base = "DistilBertModel", "distilbert."
+    head: ClassVar[dict[str, str]] = {
+        "linear": "vocab_transform",
+        "norm": "vocab_layer_norm",
+        "bias": "vocab_projector.bias",
+        "weight": "vocab_projector.weight",
+    }
+
+    def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
+        """There is no pooler."""
+        return {}
+
+    def model_settings(self, config: Any) -> dict[str, Any]:
+        """Settings with names of their own."""
+        return {
+            "encoder_layers": config.n_layers,
+            "decoder_layers": 0,
+            "heads": config.n_heads,
+            "width": config.dim,
+            "ff_width": config.hidden_dim,
+            "activation": activation_of(config.activation),
+            "norm": "post",
+            "norm_epsilon": 1e-12,
+            "dropout": config.dropout,
+            "attention_dropout": config.attention_dropout,
+            "embedding_scale": False,
+            "embedding_norm": True,
+            "positions": "learned",
+            "max_positions": config.max_position_embeddings,
+            "tie": "all",
+        }
+
+    def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
+        """`distilbert.transformer.layer.0.attention.q_lin.weight` and its like."""
+        base = self.base if config.output_network else ""
+        match own.replace("target_embedding", "source_embedding").split("."):
+            case ["source_embedding", "positions"]:
+                return (f"{base}embeddings.position_embeddings.weight",)
+            case ["encoder", layer, *rest]:
+                return self.layer_names(f"{base}transformer.layer.{layer}", rest)
+        return super().names(own, config)
+
+    def layer_names(self, layer: str, rest: list[str]) -> tuple[str, ...]:
+        """The names of a layer's parameters."""
+        match rest:
+            case ["self_attention", "attention", name]:
+                which, _, kind = name.partition("_")
+                parts = ("q", "k", "v") if which == "in" else ("out",)
+                return tuple(f"{layer}.attention.{part}_lin.{kind}" for part in parts)
+            case ["self_attention", "norm", kind]:
+                return (f"{layer}.sa_layer_norm.{kind}",)
+            case ["feed_forward", part, kind]:
+                names = {"expand": "ffn.lin1", "contract": "ffn.lin2"}
+                return (f"{layer}.{names.get(part, 'output_layer_norm')}.{kind}",)
+        raise ValueError(f"no such parameter of a layer: {rest}")
+
+    def settings(self, run: Run) -> Written:
+        """The arguments of `DistilBertConfig`."""
+        config, source = run.config.model, run.source_tokenizer
+        name = self.model_class if config.output_network else self.base_class
+        settings = {
+            "vocab_size": source.size,
+            "n_layers": config.encoder_layers,
+            "n_heads": config.heads,
+            "dim": config.width,
+            "hidden_dim": config.ff_width,
+            "activation": activation_name(config),
+            "dropout": config.dropout,
+            "attention_dropout": config.attention_dropout,
+            "max_position_embeddings": config.max_positions,
+            "pad_token_id": source.pad,
+            "architectures": [name],
+        }
+        return Written(settings, [])
