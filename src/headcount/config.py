@@ -197,6 +197,11 @@ class ModelConfig(Section):
             own = self.decoder_head_width if site == "dec" else None
             if (own or self.head_width) is None and self.width % heads:
                 raise ValueError(f"width {self.width} is not a multiple of {heads} heads")
+        if self.position_distance <= self.position_buckets // 2:
+            raise ValueError(
+                f"position_distance {self.position_distance} is too short for"
+                f" {self.position_buckets} buckets: more than half of them are single distances"
+            )
         if not self.decoder_layers and self.tie != "all":
             raise ValueError("an encoder alone has one embedding matrix: tie = all")
         if self.width % 2 and self.positions != "none":

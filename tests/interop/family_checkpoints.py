@@ -151,7 +151,7 @@ class Maker:
             "num_decoder_layers": rng.randint(1, 3),
             "num_heads": heads,
             "relative_attention_num_buckets": rng.choice([8, 16, 32]),
-            "relative_attention_max_distance": rng.choice([12, 20, 128]),
+            "relative_attention_max_distance": rng.choice([20, 40, 128]),
             "feed_forward_proj": activation,
             "tie_word_embeddings": rng.random() < 0.6,
         }
@@ -160,7 +160,7 @@ class Maker:
         with torch.no_grad():
             for parameter in model.parameters():
                 if parameter.dim() == 2:
-                    parameter.mul_(1.5)
+                    parameter.mul_(1.1)
         if rng.random() < 0.5:  # T5 1.1 and mT5: the output layer has weights of its own
             model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight))
         favour_the_end(model.lm_head.weight, end=1)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from family_checkpoints import Maker
 
+from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.interop.checking import make_sample, own_logits
 from headcount.interop.export import export
@@ -101,6 +102,30 @@ def test_a_random_encoder(
         torch.testing.assert_close(
             own_logits(again, sample), own_logits(pruned, sample), atol=1e-4, rtol=0
         )
+
+
+@pytest.mark.parametrize("family", TRANSLATORS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_pruned_in_other_engines(
+    maker: Maker, english: list[str], tmp_path: Path, family: str, seed: int
+) -> None:
+    """CTranslate2 carries all but mBART's language as the end of a sentence; ONNX no T5."""
+    pytest.importorskip("ctranslate2", reason="needs headcount[ctranslate2]")
+    pytest.importorskip("onnxruntime", reason="needs headcount[onnx]")
+    made = maker.make(family, tmp_path / "model", seed)
+    run = import_run(tmp_path / "model", tmp_path / "run", **made.options).run
+    run.model = remove_heads(run.model, [Head("enc", 0, 0), Head("dec", 0, 0)])
+    if run.source_tokenizer.eos != run.target_tokenizer.eos:
+        with pytest.raises(UserError, match="CTranslate2 knows only one"):
+            export(run, "ctranslate2", tmp_path / "engine")
+    else:
+        exported = export(run, "ctranslate2", tmp_path / "engine", lines=english[:5])
+        assert exported.difference < 1e-4
+    if "t5" in family:
+        with pytest.raises(UserError, match="not written as ONNX"):
+            export(run, "onnx", tmp_path / "graphs")
+    else:
+        assert export(run, "onnx", tmp_path / "graphs", lines=english[:5]).difference < 1e-4
 
 
 @pytest.mark.parametrize("family", TRANSLATORS)

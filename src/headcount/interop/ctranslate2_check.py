@@ -77,8 +77,10 @@ class Comparison:
         """How many greedy translations are the same, token for token."""
         engine = open_translator(folder)
         names = token_names(self.run)
+        first = [names[1][token] for token in self.run.config.model.first_tokens]
         results = engine.translate_batch(
             [[names[0][token] for token in source] for source in self.sources],
+            target_prefix=[first] * len(self.sources) if first else None,
             beam_size=1,
             min_decoding_length=0,  # the engine's default is 1: no empty translations
             max_decoding_length=self.limit,

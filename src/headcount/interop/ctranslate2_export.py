@@ -7,7 +7,6 @@ their output biases are so low that nothing else changes.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from headcount.errors import UserError
 from headcount.interop.padding import even_layout, pad_heads
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
-from headcount.model.positions import position_table
+from headcount.model.embedding import Embedding
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 
@@ -33,12 +32,29 @@ def build_spec(run: Run) -> tuple[Any, int]:
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
 
+    if not run.config.model.decoder_layers:
+        raise UserError(
+            f"{run.folder} is an encoder alone, which this export does not write.",
+            "Export it to transformers.",
+        )
     layout = even_layout(run.model)
     padded = len(layout.heads()) - len(run.model.head_list())
     model = pad_heads(run.model, layout)
     config = model.config
-    activations = {"relu": Activation.RELU, "gelu": Activation.GELU, "swish": Activation.SWISH}
-    common = {"pre_norm": config.norm == "pre", "activation": activations[config.activation]}
+    activations = {
+        "relu": Activation.RELU,
+        "gelu": Activation.GELU,
+        "gelu_tanh": Activation.GELUTanh,
+        "swish": Activation.SWISH,
+    }
+    common = {
+        "pre_norm": config.norm == "pre",
+        "activation": activations[config.activation],
+        "layernorm_embedding": config.embedding_norm,
+        "relative_attention_bias": config.positions == "relative",
+        "ffn_glu": config.gated,
+        "rms_norm": config.norm_kind == "rms",
+    }
     encoder = TransformerEncoderSpec(
         config.encoder_layers,
         len(layout.layers["enc"][0]),
@@ -52,6 +68,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
         **common,
     )
     spec = TransformerSpec(encoder, decoder)
+    spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model, banned_tokens(run))
     _name_tokens(spec, run)
@@ -72,7 +89,7 @@ def banned_tokens(run: Run) -> list[int]:
 
 
 def _fill_encoder(spec: Any, model: Transformer) -> None:
-    _fill_embedding(spec, spec.embeddings[0], model.source_embedding.table.weight, model)
+    _fill_embedding(spec, spec.embeddings[0], model.source_embedding)
     if model.config.norm == "pre":
         _fill_norm(spec.layer_norm, model.encoder_norm)
     for part, layer in zip(spec.layer, model.encoder_layers(), strict=True):
@@ -81,7 +98,7 @@ def _fill_encoder(spec: Any, model: Transformer) -> None:
 
 
 def _fill_decoder(spec: Any, model: Transformer, banned: list[int]) -> None:
-    _fill_embedding(spec, spec.embeddings, model.target_embedding.table.weight, model)
+    _fill_embedding(spec, spec.embeddings, model.target_embedding)
     if model.config.norm == "pre":
         _fill_norm(spec.layer_norm, model.decoder_norm)
     bias = torch.zeros(len(model.output_weight))
@@ -94,6 +111,7 @@ def _fill_decoder(spec: Any, model: Transformer, banned: list[int]) -> None:
         cross: Attention = layer.cross_attention.attention
         _fill_norm(part.attention.layer_norm, layer.cross_attention.norm)
         inner = cross.inner
+        _fill_scale(part.attention, cross)
         queries, keys_values, out = part.attention.linear
         _fill_linear(queries, cross.in_weight[:inner], cross.in_bias[:inner])
         _fill_linear(keys_values, cross.in_weight[inner:], cross.in_bias[inner:])
@@ -104,6 +122,11 @@ def _fill_decoder(spec: Any, model: Transformer, banned: list[int]) -> None:
 def _fill_self_attention(spec: Any, block: Any) -> None:
     attention: Attention = block.attention
     _fill_norm(spec.layer_norm, block.norm)
+    _fill_scale(spec, attention)
+    relative = attention.relative
+    if relative is not None:
+        spec.relative_attention_bias = _array(relative.table[:, list(attention.heads)])
+        spec.relative_attention_max_distance = np.dtype("int32").type(relative.distance)
     _fill_linear(spec.linear[0], attention.in_weight, attention.in_bias)
     _fill_linear(spec.linear[1], attention.out_weight, attention.out_bias)
 
@@ -112,13 +135,23 @@ def _fill_feed_forward(spec: Any, block: Any) -> None:
     _fill_norm(spec.layer_norm, block.norm)
     _fill_linear(spec.linear_0, block.expand.weight, block.expand.bias)
     _fill_linear(spec.linear_1, block.contract.weight, block.contract.bias)
+    if block.multiply is not None:
+        _fill_linear(spec.linear_0_noact, block.multiply.weight, block.multiply.bias)
 
 
-def _fill_embedding(side: Any, spec: Any, table: Tensor, model: Transformer) -> None:
-    config = model.config
-    spec.weight = _array(table)
-    side.scale_embeddings = math.sqrt(config.width) if config.embedding_scale else 1.0
-    side.position_encodings.encodings = _array(position_table(config.max_positions, config))
+def _fill_embedding(side: Any, spec: Any, embedding: Embedding) -> None:
+    spec.weight = _array(embedding.table.weight)
+    side.scale_embeddings = embedding.scale
+    if embedding.adds_positions:
+        positions = embedding.positions_at(0, embedding.config.max_positions)
+        side.position_encodings.encodings = _array(positions)
+    if embedding.norm is not None:
+        _fill_norm(side.layernorm_embedding, embedding.norm)
+
+
+def _fill_scale(spec: Any, attention: Attention) -> None:
+    if attention.scale != attention.head_width**-0.5:
+        spec.queries_scale = attention.scale
 
 
 def _fill_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
@@ -126,7 +159,9 @@ def _fill_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
 
 
 def _fill_norm(spec: Any, norm: Any) -> None:
-    spec.gamma, spec.beta = _array(norm.weight), _array(norm.bias)
+    spec.gamma = _array(norm.weight)
+    if hasattr(norm, "bias"):
+        spec.beta = _array(norm.bias)
 
 
 def _name_tokens(spec: Any, run: Run) -> None:

@@ -25,8 +25,8 @@ import numpy as np
 from torch import Tensor
 
 from headcount.model.attention import Attention
+from headcount.model.embedding import Embedding
 from headcount.model.layers import AttentionBlock, Block, FeedForwardBlock
-from headcount.model.positions import position_table
 from headcount.model.transformer import Transformer
 
 OPSET = 17
@@ -146,6 +146,11 @@ class Writer:
             return add("Relu", x)
         if self.model.config.activation == "swish":
             return add("Mul", x, add("Sigmoid", x))
+        if self.model.config.activation == "gelu_tanh":
+            cube = add("Mul", add("Mul", x, add("Mul", x, x)), constant(0.044715))
+            curve = add("Mul", add("Add", x, cube), constant(math.sqrt(2 / math.pi)))
+            half = add("Mul", x, constant(0.5))
+            return add("Mul", half, add("Add", add("Tanh", curve), constant(1.0)))
         phi = add("Erf", add("Mul", x, constant(1 / math.sqrt(2))))
         return add("Mul", add("Mul", x, constant(0.5)), add("Add", phi, constant(1.0)))
 
@@ -180,18 +185,18 @@ class Writer:
         """A layer that has lost all heads adds its constant output bias."""
         return self.around(x, self.parameter(block.attention.out_bias), block)
 
-    def embedded(self, tokens: str, table: Tensor, positions: str) -> str:
+    def embedded(self, tokens: str, embedding: Embedding, positions: str) -> str:
         """Tokens `[batch, length]` and the rows of their positions to `[batch, length, width]`."""
-        add, config = self.graph.add, self.model.config
-        x = add("Gather", self.parameter(table), tokens)
-        if config.embedding_scale:
-            x = add("Mul", x, self.graph.constant(math.sqrt(config.width)))
-        return add("Add", x, positions)
+        add = self.graph.add
+        x = add("Gather", self.parameter(embedding.table.weight), tokens)
+        if embedding.scale != 1:
+            x = add("Mul", x, self.graph.constant(embedding.scale))
+        return self.norm(add("Add", x, positions), embedding.norm)
 
-    def position_table(self) -> str:
+    def position_table(self, embedding: Embedding) -> str:
         """All positions, `[positions, width]`."""
-        config = self.model.config
-        return self.graph.weight("positions", position_table(config.max_positions, config))
+        most = self.model.config.max_positions
+        return self.graph.weight("positions", embedding.positions_at(0, most))
 
 
 def encoder_graph(model: Transformer) -> Any:
@@ -204,8 +209,8 @@ def encoder_graph(model: Transformer) -> Any:
     graph.output(visible, ["batch", "source"])
     length = add("Shape", tokens, start=1, end=2)
     first = constant([0], np.int64)
-    positions = add("Slice", writer.position_table(), first, length, first)
-    x = writer.embedded(tokens, model.source_embedding.table.weight, positions)
+    positions = add("Slice", writer.position_table(model.source_embedding), first, length, first)
+    x = writer.embedded(tokens, model.source_embedding, positions)
     for layer in model.encoder_layers():
         x = _self_attention(writer, x, layer.self_attention, visible)
         x = writer.feed_forward(x, layer.feed_forward)
@@ -228,8 +233,8 @@ def decoder_step_graph(model: Transformer) -> Any:
     position = graph.input("position", np.int64, [1])
     visible = graph.input("visible", np.float32, ["batch", "source"])
     column = add("Unsqueeze", tokens, constant([1], np.int64))  # [batch, 1]
-    here = add("Gather", writer.position_table(), position)  # [1, width]
-    x = writer.embedded(column, model.target_embedding.table.weight, here)
+    here = add("Gather", writer.position_table(model.target_embedding), position)  # [1, width]
+    x = writer.embedded(column, model.target_embedding, here)
     for number, layer in enumerate(model.decoder_layers()):
         x = _step_attention(writer, x, layer.self_attention, number)
         cross = layer.cross_attention
