@@ -85,9 +85,11 @@ class Network:
             self.sum(list(zip(x, row, strict=True)), b) for row, b in zip(weight, bias, strict=True)
         ]
 
-    def norm(self, x: Vector, gain: list[float], bias: list[float], epsilon: float) -> Vector:
+    def norm(
+        self, x: Vector, gain: list[float], bias: list[float], epsilon: float, centred: bool = True
+    ) -> Vector:
         width = len(x)
-        mean = sum(neuron.value for neuron in x) / width
+        mean = sum(neuron.value for neuron in x) / width if centred else 0.0
         variance = sum((neuron.value - mean) ** 2 for neuron in x) / width
         scale = math.sqrt(variance + epsilon)
         outputs = []
@@ -96,19 +98,30 @@ class Network:
                 value = gain[j] * (x[j].value - mean) / scale + bias[j]
                 outputs.append(self.follow(x[j], value))
                 continue
-            weights = [gain[j] / scale * ((i == j) - 1 / width) for i in range(width)]
+            weights = [gain[j] / scale * ((i == j) - centred / width) for i in range(width)]
             outputs.append(self.sum(list(zip(x, weights, strict=True)), bias[j]))
         return outputs
 
-    def attend(self, queries: list[Vector], keys: list[Vector], values: list[Vector], causal: bool):
-        """One head: its output at every query position."""
+    def attend(
+        self,
+        queries: list[Vector],
+        keys: list[Vector],
+        values: list[Vector],
+        causal: bool,
+        scale: float,
+        biases: list[list[float]] | None,
+    ):
+        """One head: its output at every query position; `biases` are those of positions."""
         outputs = []
         for place, query in enumerate(queries):
             seen = range(place + 1) if causal else range(len(keys))
             scores = []
             for k in seen:
                 products = [self.product(a, b) for a, b in zip(query, keys[k], strict=True)]
-                scores.append(self.sum([(p, len(query) ** -0.5) for p in products]))
+                score = self.sum([(p, scale) for p in products])
+                if biases is not None:
+                    score = self.follow(score, score.value + biases[place][k])
+                scores.append(score)
             exponentials = [math.exp(score.value) for score in scores]
             weights = [
                 self.follow(score, e / sum(exponentials))
@@ -216,19 +229,23 @@ class ReferenceModel:
 
     def _embed(self, embedding, tokens: list[int]) -> list[Vector]:
         table, positions = embedding.table.weight.tolist(), embedding.positions.tolist()
-        return [
-            [
-                self.network.leaf(value * embedding.scale + position)
-                for value, position in zip(table[token], positions[place], strict=True)
-            ]
-            for place, token in enumerate(tokens)
-        ]
+        vectors = []
+        for place, token in enumerate(tokens):
+            here = positions[place] if positions else [0.0] * len(table[token])
+            values = [v * embedding.scale + p for v, p in zip(table[token], here, strict=True)]
+            if embedding.norm is not None:  # relevance ends at what the first layer reads
+                leaves = [Neuron(value) for value in values]
+                values = [n.value for n in self._norm(embedding.norm, leaves)]
+            vectors.append([self.network.leaf(value) for value in values])
+        return vectors
 
     def _final_norm(self, norm, x: list[Vector]) -> list[Vector]:
         return [self._norm(norm, vector) for vector in x] if self.pre_norm else x
 
     def _norm(self, norm, vector: Vector) -> Vector:
-        return self.network.norm(vector, norm.weight.tolist(), norm.bias.tolist(), norm.eps)
+        centred = hasattr(norm, "bias")
+        bias = norm.bias.tolist() if centred else [0.0] * len(vector)
+        return self.network.norm(vector, norm.weight.tolist(), bias, norm.eps, centred)
 
     def _around(self, block, x: list[Vector], function) -> list[Vector]:
         inside = [self._norm(block.norm, v) for v in x] if self.pre_norm else x
@@ -246,6 +263,11 @@ class ReferenceModel:
                 expand, contract = block.expand, block.contract
                 hidden = self.network.linear(vector, expand.weight.tolist(), expand.bias.tolist())
                 hidden = [self.network.follow(n, activate(block, n.value)) for n in hidden]
+                if block.multiply is not None:
+                    weight, bias = block.multiply.weight.tolist(), block.multiply.bias.tolist()
+                    factors = self.network.linear(vector, weight, bias)
+                    pairs = zip(hidden, factors, strict=True)
+                    hidden = [self.network.product(a, b) for a, b in pairs]
                 outputs.append(
                     self.network.linear(hidden, contract.weight.tolist(), contract.bias.tolist())
                 )
@@ -268,7 +290,9 @@ class ReferenceModel:
                     first = part * attention.inner + number * width
                     rows = slice(first, first + width)
                     projected.append([network.linear(v, weight[rows], bias[rows]) for v in vectors])
-                heads.append(network.attend(*projected, causal))
+                biases = attention.position_bias(len(inside))
+                biases = None if biases is None else biases[number].tolist()
+                heads.append(network.attend(*projected, causal, attention.scale, biases))
             self.heads[attention.site, attention.layer] = heads
             merged = [
                 [network.follow(n, g * n.value) for head, g in zip(heads, gate, strict=True)

@@ -18,6 +18,7 @@ from headcount.ranking.lrp.maps import Maps
 from headcount.ranking.lrp.options import CHOICES, LrpOptions
 from headcount.ranking.lrp.propagate import Propagation, plan_starts
 from headcount.ranking.lrp.rules import RULES, Ratio
+from model_shapes import SHAPES
 from ranking.neurons import ReferenceModel
 
 SOURCES, STEPS = [2, 3], [3, 2]
@@ -101,6 +102,16 @@ def test_gated_pruned_and_empty_layers(rule, norm, bias, attention, tiny, make_b
 def test_other_activations_and_tied_output(rule, tiny, make_batch):
     model = tiny(activation="gelu", tie="target", output_bias=False, decoder_layers=1)
     options = exact(LrpOptions(rule, normalise="neurons", epsilon=1e-3))
+    compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+@pytest.mark.parametrize("shape", ["bart", "t5", "t5 1.1"])
+@pytest.mark.parametrize("attention", CHOICES["attention"])
+@pytest.mark.parametrize("rule", RULES)
+def test_models_of_other_families(rule, attention, shape, tiny, make_batch):
+    """RMS norm, position biases, unscaled scores, gated networks, no biases, normed embeddings."""
+    model = tiny(**{**SHAPES[shape], "head_width": 3, "encoder_layers": 1})
+    options = exact(LrpOptions(rule, attention=attention, epsilon=1e-3))
     compare_with_reference(model, options, make_batch(SOURCES, STEPS))
 
 

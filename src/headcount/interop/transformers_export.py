@@ -44,6 +44,7 @@ def write_transformers(run: Run, folder: Path, family: Family) -> tuple[int, lis
     checkpoint = Checkpoint(str(folder), config, lambda name: None)
     name, options = adapter.class_for(checkpoint), adapter.load_options(checkpoint)
     theirs = getattr(transformers, name)(config, **options).eval()
+    adapter.prepare(theirs, model.config)
     state = to_theirs(model.state_dict(), adapter, model.config)
     missing, unexpected = theirs.load_state_dict(state, strict=False)
     own = {name for name, _ in theirs.named_parameters()}  # tied ones have one name

@@ -119,6 +119,9 @@ class Adapter:
         """The tokenisers of a checkpoint."""
         raise NotImplementedError
 
+    def prepare(self, theirs: Any, config: ModelConfig) -> None:
+        """Make a new model of `transformers` ready to take the weights of a run."""
+
     def settings(self, run: Run) -> Written:
         """The configuration of a run as `transformers` has it."""
         raise NotImplementedError

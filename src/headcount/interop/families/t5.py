@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from headcount.config import ModelConfig
 from headcount.errors import UserError
@@ -141,6 +142,11 @@ class T5(Adapter):
         target = make_tokenizer(content, theirs, checkpoint, before, after, start)
         pair = languages.source or "source", languages.target or "target"
         return Tokenizers(source, target, pair)
+
+    def prepare(self, theirs: Any, config: ModelConfig) -> None:
+        """`transformers` ties the output layer of every new T5."""
+        if config.tie != "all":
+            theirs.lm_head.weight = nn.Parameter(torch.empty_like(theirs.shared.weight))
 
     def settings(self, run: Run) -> Written:
         """The arguments of `T5Config`."""

@@ -175,8 +175,8 @@ class Maps:
         A head's output is a sum over keys of products `weight * value`, a score a sum over neurons
         of products `query * key`; the factors of a product share as if they were summed. The
         softmax is an activation function and is ignored: what arrives at a weight arrives at its
-        score, and position biases of scores get nothing. `message` `[rows, heads, queries, starts, head]`, `weights` `[rows, heads, queries,
-        keys]`, the others `[rows, heads, length, head]`.
+        score, and position biases of scores get nothing. `message` `[rows, heads, queries, starts,
+        head]`, `weights` `[rows, heads, queries, keys]`, the others `[rows, heads, length, head]`.
         """
         fractions = self.rule.fractions
         weight, value = torch.broadcast_tensors(weights[..., None], values[:, :, None])

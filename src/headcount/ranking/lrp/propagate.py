@@ -34,7 +34,7 @@ from headcount.ranking.lrp.rules import RULES
 
 KINDS = frozenset(
     {"residual", "input", "memory", "queries", "keys", "values", "weights", "outputs"}
-    | {"hidden_in", "hidden", "output", "sum", "result"}
+    | {"hidden_in", "hidden", "output", "sum", "result", "activated", "factor"}
 )
 """What must be recorded of a forward pass. Keys and queries are parts of what values are, too."""
 CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
