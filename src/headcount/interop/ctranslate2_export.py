@@ -37,6 +37,12 @@ def build_spec(run: Run) -> tuple[Any, int]:
             f"{run.folder} is an encoder alone, which this export does not write.",
             "Export it to transformers.",
         )
+    relative = run.config.model.relative_positions != "none"
+    if relative and run.config.model.positions != "none":
+        raise UserError(
+            f"{run.folder} has two kinds of positions; CTranslate2 knows only one at a time.",
+            "Use it as it is; no other engine carries it.",
+        )
     layout = even_layout(run.model)
     padded = len(layout.heads()) - len(run.model.head_list())
     model = pad_heads(run.model, layout)
@@ -51,7 +57,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
         "pre_norm": config.norm == "pre",
         "activation": activations[config.activation],
         "layernorm_embedding": config.embedding_norm,
-        "relative_attention_bias": config.positions == "relative",
+        "relative_attention_bias": relative,
         "ffn_glu": config.gated,
         "rms_norm": config.norm_kind == "rms",
     }

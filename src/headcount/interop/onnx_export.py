@@ -24,9 +24,10 @@ def write_onnx(run: Run, folder: Path) -> None:
     import onnx
 
     config = run.config.model
-    if not config.decoder_layers or config.positions == "relative" or config.gated:
+    if not config.decoder_layers or config.relative_positions != "none" or config.gated:
         raise UserError(
-            f"{run.folder} is of a kind ('{config.family}') that is not written as ONNX.",
+            f"{run.folder} has no decoder, position biases or gated networks, which are not written"
+            " as ONNX.",
             "Export it to transformers or, with a decoder, to ctranslate2.",
         )
     onnx.save(encoder_graph(run.model), folder / ENCODER)

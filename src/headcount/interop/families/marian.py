@@ -19,6 +19,7 @@ PLAIN = (
     "shortest_wavelength",
     "position_offset",
     "positions",
+    "relative_positions",
     "embedding_norm",
     "norm_kind",
     "biases",
