@@ -25,8 +25,11 @@ class Interrupted(KeyboardInterrupt):
     """Work that was told to stop and has saved where it stood; it exits with 128 + signal."""
 
     def __init__(self, number: int, message: str = "Interrupted.") -> None:
-        self.number = number
-        super().__init__(message)
+        self.number, self.message = number, message
+        super().__init__(number, message)  # both: it may have to come from another process
+
+    def __str__(self) -> str:
+        return self.message
 
 
 class Notice(UserWarning):

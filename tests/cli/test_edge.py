@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import signal
 from collections.abc import Callable
@@ -132,3 +133,8 @@ def test_a_head_listed_twice(run: Run, run_folder: Path, tmp_path: Path) -> None
     write_json(tmp_path / "run" / "heads.json", layout)
     code, line = run("translate", tmp_path / "run")
     assert (code, "enc.0 lists a head twice" in line) == (2, True)
+
+
+def test_an_interruption_survives_its_way_from_another_process() -> None:
+    stopped = pickle.loads(pickle.dumps(Interrupted(signal.SIGTERM, "Stopped.")))
+    assert (stopped.number, str(stopped)) == (signal.SIGTERM, "Stopped.")

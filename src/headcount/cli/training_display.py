@@ -45,7 +45,7 @@ class TrainingDisplay:
         done, seconds = self.share_done(), float(self.train["seconds"])
         left = seconds * (1 - done) / done if done else 0.0
         parts: list[RenderableType] = [
-            StatusLine([*self._texts(clock(left)), clock(seconds)], done)
+            StatusLine([*self._texts(clock(left)), f"{clock(seconds)} done"], done)
         ]
         if self.dev:
             parts.append(self._dev_table())
@@ -76,9 +76,13 @@ class TrainingDisplay:
             "positional_max": "most positional head",
             "positional_heads": "positional heads",
         }
+        lines = self.dev[-8:]
+        names = {
+            name: title for name, title in names.items() if any(name in line for line in lines)
+        }
         for title in names.values():
             table.add_column(title, justify="right")
-        for line in self.dev[-8:]:
+        for line in lines:
             table.add_row(*(_number(line.get(name)) for name in names))
         return table
 
