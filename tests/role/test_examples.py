@@ -8,7 +8,7 @@ import pytest
 
 from headcount.role.analysis import roles
 from headcount.role.criteria import Criteria
-from headcount.role.examples import Thinned
+from headcount.role.examples import Sample, Thinned
 from headcount.role.kind import Setting
 from headcount.role.result import Roles
 from headcount.role.sentences import ReadySentence
@@ -26,6 +26,14 @@ def test_a_thinned_stream_is_evenly_spread(total: int) -> None:
     numbers = [sentence.number for sentence in sample.items]
     assert numbers == list(range(0, total, sample.step))
     assert min(total, 5) <= len(numbers) < 10
+
+
+def test_rulers_and_tables_are_no_handy_sentences() -> None:
+    sample = Sample()
+    for number, text in enumerate(["_" * 12, "| 12 | 3.5 |", "She reads the letter again."]):
+        sample.add(ReadySentence(number, [1] * 12, None, [], text=text))
+    assert [sentence.number for sentence in sample.handy.items] == [2]
+    assert [sentence.number for sentence in sample.others.items] == [0, 1]
 
 
 def test_the_example_shows_the_role(place: Place) -> None:

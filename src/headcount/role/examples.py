@@ -18,6 +18,7 @@ from headcount.role.sentences import ReadySentence
 
 SHORTEST, LONGEST = 10, 25
 HANDY, OTHERS = 300, 50
+MOSTLY_LETTERS = 0.9
 
 
 @dataclass
@@ -47,13 +48,19 @@ class Sample:
 
     def add(self, sentence: ReadySentence) -> None:
         """Take note of a sentence of the stream."""
-        is_handy = SHORTEST <= len(sentence.ids) <= LONGEST
-        (self.handy if is_handy else self.others).add(sentence)
+        (self.handy if _is_handy(sentence) else self.others).add(sentence)
 
     def sentences(self) -> list[ReadySentence]:
         """The sample, numbered from 0, so that each sentence is a group of its own."""
         chosen = [*self.handy.items, *self.others.items]
         return [replace(sentence, number=number) for number, sentence in enumerate(chosen)]
+
+
+def _is_handy(sentence: ReadySentence) -> bool:
+    """Whether people would like to look at a sentence: not too long, and made of words."""
+    letters = sum(character.isalpha() or character.isspace() for character in sentence.text)
+    is_text = letters >= MOSTLY_LETTERS * len(sentence.text)
+    return is_text and SHORTEST <= len(sentence.ids) <= LONGEST
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ def _best_sentence(
     clarity = hits / (role_counts.totals[:, n] + 1) * _confidence(counts, column)
 
     def order(number: int) -> tuple[bool, float]:
-        return SHORTEST <= len(sample[number].ids) <= LONGEST, float(clarity[number])
+        return _is_handy(sample[number]), float(clarity[number])
 
     showing = [number for number in range(len(sample)) if hits[number] > 0]
     return max(showing, key=order, default=None)
