@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` says the same
+    from headcount.attribution import attribute as attribute
     from headcount.bench.runs import bench as bench
     from headcount.data.mix import make_corpus as data  # noqa: F401
     from headcount.explore.explore import explore as explore
@@ -39,6 +40,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` say
 # Name -> the module and the function behind it. They are imported when first used, so that
 # `import headcount` costs nothing. `import` is no name in Python: it is `import_`.
 _FUNCTIONS = {
+    "attribute": "headcount.attribution:attribute",
     "bench": "headcount.bench.runs:bench",
     "data": "headcount.data.mix:make_corpus",
     "demo": "headcount.study.verbs:demo",

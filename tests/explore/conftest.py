@@ -34,3 +34,9 @@ def models(run_folder, tmp_path_factory) -> dict[str, Model]:
 @pytest.fixture
 def answers(models) -> Answers:
     return Answers(models, [TEXT, "The cat sees the dog ."])
+
+
+@pytest.fixture(scope="session")
+def twins(models) -> dict[str, Model]:
+    """The same models once more, for tests that ask while the server works."""
+    return {name: headcount.load(model.folder, device="cpu") for name, model in models.items()}

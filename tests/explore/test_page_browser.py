@@ -120,8 +120,17 @@ def off(driver):
     )
 
 
-def words_of(translation):
-    return f"{translation} EOS".strip()
+def words_of(model, text, heads=()):
+    """The words of a translation as the page has them: pieces put together, and EOS."""
+    words = []
+    for token in model.log_probabilities(text, off=heads)[0]:
+        if token.startswith("▁"):
+            words.append(token[1:])
+        elif token == "</s>" or not words:
+            words.append({"</s>": "EOS"}.get(token, token))
+        else:
+            words[-1] += token
+    return " ".join(words)
 
 
 def test_loads_without_an_error_and_without_leaving_the_machine(page, address):
@@ -134,23 +143,23 @@ def test_loads_without_an_error_and_without_leaving_the_machine(page, address):
     assert by_id(page, "busy").is_displayed() is False
 
 
-def test_typing_translates(page, models):
+def test_typing_translates(page, twins):
     box = by_id(page, "sentence")
     box.clear()
     box.send_keys(OTHER)
-    expected = words_of(models["full"].translate(OTHER))
+    expected = words_of(twins["full"], OTHER)
     wait(page, lambda d: rows(d) and rows(d)[0] == ["full", expected])
     assert "text=The+cat" in page.current_url
     Select(by_id(page, "pick")).select_by_visible_text(TEXT)
-    expected = words_of(models["full"].translate(TEXT))
+    expected = words_of(twins["full"], TEXT)
     wait(page, lambda d: rows(d) and rows(d)[0] == ["full", expected])
 
 
-def test_switching_heads(page, models):
+def test_switching_heads(page, twins):
     """A click, a layer, a limit: the translation is always the model's without these heads."""
 
     def translated(heads):
-        expected = words_of(models["full"].translate(TEXT, off=heads))
+        expected = words_of(twins["full"], TEXT, heads)
         label = f"without {len(heads)} head{'' if len(heads) == 1 else 's'}"
         wait(page, lambda d: len(rows(d)) > 1 and rows(d)[1] == [label, expected])
         assert sorted(off(page)) == sorted(heads)
@@ -170,7 +179,7 @@ def test_switching_heads(page, models):
     assert off(page) == []
     # The way back does not wait: relevance must be of the whole model before it is a limit.
     wait(page, lambda d: "All heads are on" in by_id(d, "off-line").text)
-    relevance = models["full"].relevance(TEXT).heads["lrp"]
+    relevance = twins["full"].relevance(TEXT).heads["lrp"]
     time.sleep(1)
     page.execute_script(
         "const range = document.getElementById('below'); range.value = 20;"
@@ -181,10 +190,10 @@ def test_switching_heads(page, models):
     assert total.startswith("log-probability")
 
 
-def test_a_head_is_shown_as_map_and_lines(page, models):
+def test_a_head_is_shown_as_map_and_lines(page, twins):
     click(page, cell(page, "cross.0.1"))
     wait(page, lambda d: "cross.0.1 in full" in by_id(d, "detail").text)
-    weights = models["full"].attention(TEXT)["cross.0.1"]
+    weights = twins["full"].attention(TEXT)["cross.0.1"]
     shown = page.execute_script(
         "return [...document.querySelector('#detail svg').querySelectorAll('.cell')].map((c) =>"
         " +c.getAttribute('fill-opacity'))"
@@ -195,7 +204,7 @@ def test_a_head_is_shown_as_map_and_lines(page, models):
     assert "head=cross.0.1" in page.current_url
 
 
-def test_colours(page, models):
+def test_colours(page, twins):
     """The darkest cell is the head with the largest value of what was chosen."""
 
     def darkest():
@@ -205,7 +214,7 @@ def test_colours(page, models):
             ".sort((a, b) => b[1] - a[1])[0][0]"
         )
 
-    model = models["full"]
+    model = twins["full"]
     relevance = model.relevance(TEXT)
     attention = model.attention(TEXT)
     step = relevance.at(0)["lrp"]
@@ -221,9 +230,9 @@ def test_colours(page, models):
     assert "0.3" in by_id(page, "legend").text
 
 
-def test_two_models_side_by_side(page, models):
+def test_two_models_side_by_side(page, twins):
     Select(by_id(page, "other")).select_by_visible_text("small")
-    expected = words_of(models["small"].translate(TEXT))
+    expected = words_of(twins["small"], TEXT)
     wait(page, lambda d: rows(d) and rows(d)[-1] == ["small", expected])
     wait(page, lambda d: len(d.find_elements(By.CSS_SELECTOR, "#detail article")) == 2)
     click(page, cell(page, "enc.0.1"))
@@ -232,8 +241,8 @@ def test_two_models_side_by_side(page, models):
     wait(page, lambda d: len(d.find_elements(By.CSS_SELECTOR, ".cell.gone")) == 3)
 
 
-def test_steps(page, models):
-    relevance = models["full"].relevance(TEXT)
+def test_steps(page, twins):
+    relevance = twins["full"].relevance(TEXT)
     last = len(relevance.steps) - 1
     click(page, by_id(page, "step-on"))
     wait(page, lambda d: by_id(d, "step-name").text.startswith(f"2 of {last + 1}"))
@@ -249,10 +258,10 @@ def test_steps(page, models):
     wait(page, lambda d: by_id(d, "step-name").text.startswith("1 of"))
 
 
-def test_the_address_is_the_view(page, address, models):
+def test_the_address_is_the_view(page, address, twins):
     """What one person sees another one sees who gets the address."""
     open_page(page, address, f"model=full&text={OTHER}&off=enc.1.1,dec.0.2&head=dec.1.0&step=2")
-    expected = words_of(models["full"].translate(OTHER, off=["enc.1.1", "dec.0.2"]))
+    expected = words_of(twins["full"], OTHER, ["enc.1.1", "dec.0.2"])
     wait(page, lambda d: len(rows(d)) == 2 and rows(d)[1] == ["without 2 heads", expected])
     assert off(page) == ["enc.1.1", "dec.0.2"]
     wait(page, lambda d: "dec.1.0 in full" in by_id(d, "detail").text)
@@ -289,7 +298,7 @@ def test_text_never_becomes_markup(page):
     assert [entry for entry in page.get_log("browser") if "Content Security" in str(entry)] == []
 
 
-def test_keyboard(page, models):
+def test_keyboard(page, twins):
     first = cell(page, "enc.0.0")
     page.execute_script("arguments[0].focus()", first)
     first.send_keys(Keys.ARROW_RIGHT)
@@ -298,7 +307,7 @@ def test_keyboard(page, models):
     wait(page, lambda d: d.switch_to.active_element.get_attribute("data-head") == "enc.1.1")
     wait(page, lambda d: "enc.1.1 in full" in by_id(d, "detail").text)
     page.switch_to.active_element.send_keys("x")
-    expected = words_of(models["full"].translate(TEXT, off=["enc.1.1"]))
+    expected = words_of(twins["full"], TEXT, ["enc.1.1"])
     wait(page, lambda d: len(rows(d)) == 2 and rows(d)[1][1] == expected)
     assert page.switch_to.active_element.get_attribute("data-head") == "enc.1.1"  # focus stays
     page.switch_to.active_element.send_keys("l")

@@ -57,6 +57,7 @@ VERBS = (
     "import_run",
     "export",
     "report",
+    "attribute",
     "explore",
 )
 

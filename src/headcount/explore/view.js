@@ -6,7 +6,7 @@ function wordsOf(tokens, logs) {
   tokens.forEach((token, place) => {
     const log = logs[place] ?? 0;
     const begins = token.startsWith("▁") || token === "</s>" || !words.length;
-    if (begins) words.push({ text: plainToken(token, 0), log });
+    if (begins) words.push({ text: token.startsWith("▁") ? token.slice(1) : plainToken(token, 0), log });
     else {
       words[words.length - 1].text += token;
       words[words.length - 1].log += log;
