@@ -1,10 +1,10 @@
-"""Put a trained run into the package as the demo's model: averaged, float16, with a model card.
+"""Put a trained run into the package as the demo's model: float16, with a model card.
 
-    python tools/ship_demo_model.py RUN CORPUS [--checkpoints 3]
+    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--conllu GOLD.conllu] [--note TEXT]
 
-RUN is a training of `recipes/demo-model.yaml`, still going on or finished; its last checkpoints are
-averaged. CORPUS is the folder that `headcount data tatoeba-en-fr` made: the card's scores come from
-its test set.
+RUN is a finished training of `recipes/demo-model.yaml`. Every CORPUS is the folder of one of its
+corpora, Tatoeba first: the card's scores come from their test sets, and its heads from Tatoeba's
+test set, parsed by spaCy, and from gold trees where they are given.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from pathlib import Path
 
 import torch
 
-from headcount.data.corpora import load_corpus
+from headcount.config import load_recipe
+from headcount.data.corpora import CORPORA
+from headcount.data.corpus_folder import load_corpus
 from headcount.files import atomic_folder, write_text
+from headcount.role.analysis import roles
+from headcount.role.result import Roles
 from headcount.run import WEIGHTS, Run, load_run, save_weights
 from headcount.scoring import RESAMPLES, Scores, score_lines
 from headcount.study.demo import shipped_model
-from headcount.training.checkpoints import average_weights, list_checkpoints
 from headcount.training.metrics import read_metrics
 from headcount.translation import translate_lines
 
@@ -29,80 +32,117 @@ CARD = """\
 # The demo's model
 
 English to French, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
-{decoder} decoder layers, {width} wide. Trained by `headcount train recipes/demo-model.yaml`
-(`config.yaml` is the resolved recipe, `metrics.jsonl` the training log) for {updates:,} updates,
-{epochs:.1f} epochs; the weights are {weights}, in float16.
+{decoder} decoder layer of {decoder_heads} head, {width} wide. Trained by
+`headcount train recipes/demo-model.yaml` (`config.yaml` is the resolved recipe, `metrics.jsonl` the
+training log) for {updates:,} updates, {tokens:.1f} million source tokens; the weights are stored in
+float16. {note}
 
-On the {sentences} test sentences, beam 4:
+## Scores
 
-- {bleu}
-- {chrf}
+Test sentences, beam 4:
 
-Made by `python tools/ship_demo_model.py`. The model is small and knows short, everyday sentences
-only. It is here to be looked into, not to translate with.
+| text | sentences | BLEU | chrF2 |
+|---|---|---|---|
+{scores}
 
-Training data: {attribution}. Licence of the data: {licence}.
+`{signature}`
+
+## Heads
+
+Encoder heads that meet the criteria of [docs/roles.md](../../../docs/roles.md), of {total}:
+
+{roles}
+
+## What it cannot do
+
+The model is small and knows everyday sentences and texts about software. It is here to be looked
+into, not to translate with.
+
+## Training text
+
+{texts}
+
+Made by `python tools/ship_demo_model.py`.
 """
 
 
 def main() -> None:
-    """Average, score, and replace the package's model."""
+    """Score the run, name its heads, and replace the package's model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
-    parser.add_argument("corpus", type=Path)
-    parser.add_argument("--checkpoints", type=int, default=3)
-    given = parser.parse_args()
-    paths = list_checkpoints(given.run)[-given.checkpoints :]
-    run = load_run(given.run)
-    mean = average_weights(paths)
+    parser.add_argument("corpora", type=Path, nargs="+")
+    parser.add_argument("--conllu", type=Path)
+    parser.add_argument("--note", default="")
+    options = parser.parse_args()
+    run = load_run(options.run)
     with torch.no_grad():
-        for name, parameter in run.model.named_parameters():
-            parameter.copy_(mean[name].half().float())
-    data = run.config.data.model_copy(update={"corpus": "tatoeba-en-fr", "folder": None})
-    run = dataclasses.replace(run, config=run.config.model_copy(update={"data": data}))
-    card = make_card(run, given.corpus, len(paths), int(paths[-1].name))
+        for parameter in run.model.parameters():
+            parameter.copy_(parameter.half().float())
+    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
+    config = run.config.model_copy(update={"data": recipe.data})
+    run = dataclasses.replace(run, config=config)
+    card = make_card(run, options.corpora, options.conllu, options.note)
     out = shipped_model()
     shutil.rmtree(out, ignore_errors=True)
     with atomic_folder(out) as partial:
         run.save(partial)
         save_weights(run.model, partial / WEIGHTS, half=True)
-        shutil.copyfile(given.run / "metrics.jsonl", partial / "metrics.jsonl")
+        shutil.copyfile(options.run / "metrics.jsonl", partial / "metrics.jsonl")
         write_text(partial / "README.md", card)
     print(card)
 
 
-def make_card(run: Run, corpus_folder: Path, checkpoints: int, updates: int) -> str:
-    """The model card, scores measured on the spot."""
-    corpus = load_corpus(corpus_folder, check=False)
-    scores = test_scores(run, corpus_folder)
-    lines = [line for line in read_metrics(run.folder / "metrics.jsonl") if "epoch" in line]
-    tokens = max(line["source_tokens"] for line in lines)
-    frequencies = run.source_frequencies
-    assert frequencies is not None
-    in_epoch = int(frequencies.sum()) + corpus.description["counts"]["train"]
+def make_card(run: Run, corpora: list[Path], conllu: Path | None, note: str) -> str:
+    """The model card, everything in it measured on the spot."""
+    scores = {folder.name: test_scores(run, folder) for folder in corpora}
+    sentences = corpora[0] / f"test.{run.config.data.source}"
+    heads = {"the Tatoeba test set, parsed by spaCy": roles(run, sentences)}
+    if conllu is not None:
+        heads[f"gold trees ({conllu.name})"] = roles(run, conllu=conllu)
+    training = [line for line in read_metrics(run.folder / "metrics.jsonl") if "epoch" in line]
     config = run.config.model
     return CARD.format(
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         encoder=config.encoder_layers,
-        decoder=config.decoder_layers,
         heads=config.heads,
+        decoder=config.decoder_layers,
+        decoder_heads=config.heads_at("dec"),
         width=config.width,
-        updates=updates,
-        epochs=tokens / in_epoch,
-        weights="those of the last update"
-        if checkpoints == 1
-        else f"the mean of the last {checkpoints} checkpoints",
-        sentences=scores.lines,
-        bleu=f"{scores.bleu} `{scores.bleu.signature}`",
-        chrf=f"{scores.chrf} `{scores.chrf.signature}`",
-        attribution=corpus.description["attribution"],
-        licence=corpus.description["licence"],
+        updates=training[-1]["update"],
+        tokens=training[-1]["source_tokens"] / 1e6,
+        note=note,
+        scores="\n".join(score_row(name, found) for name, found in scores.items()),
+        signature=next(iter(scores.values())).bleu.signature,
+        total=run.model.heads.count("enc"),
+        roles="\n\n".join(f"On {text}:\n\n{role_list(found)}" for text, found in heads.items()),
+        texts="\n".join(credit(part.name) for part in run.config.data.parts),
     )
 
 
-def test_scores(run: Run, corpus_folder: Path) -> Scores:
-    """BLEU and chrF on the test set."""
-    pairs = list(load_corpus(corpus_folder, check=False).pairs("test"))
+def score_row(name: str, scores: Scores) -> str:
+    """One line of the table of scores."""
+    return f"| {name} | {scores.lines} | {scores.bleu} | {scores.chrf} |".replace("BLEU ", "")
+
+
+def role_list(result: Roles) -> str:
+    """The heads that have a role, one line each."""
+    lines = [
+        f"- `{head}` {role.sentence}, confidence {found.confidence:.2f}"
+        for head, found in result.heads.items()
+        for role in found.roles
+    ]
+    return "\n".join(lines) or "- none"
+
+
+def credit(name: str) -> str:
+    """Whom a corpus is owed to."""
+    corpus = CORPORA[name]
+    return f"- `{name}`, {corpus.help}. Licence: {corpus.licence}."
+
+
+def test_scores(run: Run, folder: Path) -> Scores:
+    """BLEU and chrF on a test set."""
+    pairs = list(load_corpus(folder, check=False).pairs("test"))
     sources, references = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     return score_lines(translate_lines(run, sources), references, RESAMPLES)
 

@@ -61,7 +61,7 @@ def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyC
         raise UserError("This installation has no demo model.", "Use `headcount demo --train`.")
     else:
         pair.run = shipped_model()
-    pair.set = tuple(settings)
+    pair.set = (*pair.set, *settings)
     return study
 
 
