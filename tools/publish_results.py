@@ -76,6 +76,7 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
             shutil.copyfile(study / name, out / name)
     for folder, kinds in KEPT.items():
         found = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
+        found = [path for path in found if not path.stem.endswith("-phone")]
         replace(out / folder, {path.name: path for path in found})
     publish_runs(study / RUNS, out / RUNS, own)
 

@@ -7,9 +7,10 @@ import io
 import re
 
 import pytest
-from planted import PlantedModel, plant
+from planted import FULL, PlantedModel, keep, plant
 
 from headcount.study.claims import check
+from headcount.study.pruning_tables import findings_table
 from headcount.study.results import load_results
 from headcount.study.study_tables import all_tables, claims_table, mean_spearman
 from headcount.study.tables import Column, Table, latex_escape
@@ -138,3 +139,44 @@ def test_bench(tmp_path):
     table = {t.name: t for t in all_tables(load_results(study))}["bench"]
     texts = [column.text(table.rows[0]) for column in table.columns]
     assert texts == ["full", "48/48/48", "2.5", "75", "20.00"]
+
+
+def test_encoder_prunings_against_the_full_model_and_the_control(tmp_path):
+    """Seeds of one setting are one row; the control kept all its heads."""
+    names = [str(head) for head in FULL.heads(("enc",))]
+
+    def pruned(name, kept, bleu, **more):
+        return PlantedModel(
+            name, "pruned", keep(kept), "hard_concrete", ("enc",), "full", bleu=bleu, **more
+        )
+
+    models = [
+        PlantedModel("full", bleu=30.0),
+        pruned("control", names, 31.0, penalty=0.0),
+        pruned("p", names[:10], 29.0, penalty=0.02),
+        pruned("q", names[:12], 30.0, penalty=0.02, seed=2),
+    ]
+    results = load_results(plant(tmp_path, models))
+    table = {t.name: t for t in all_tables(results)}["encoder-prunings"]
+    control, both = table.rows
+    assert control["how"].startswith("control: ")
+    assert control["against_full"].startswith("+1.00 (")
+    assert (both["heads"], both["seeds"], both["bleu"]) == ("10 to 12", 2, 29.5)
+    assert both["difference"] == pytest.approx(-0.5)
+    assert both["control_difference"] == pytest.approx(-1.5)
+    assert [column.key for column in table.columns] == [
+        "how", "heads", "seeds", "bleu", "against_full", "against_control",
+    ]  # fmt: skip
+
+
+def test_findings_under_both_readings(tmp_path):
+    flat = {f"enc.{layer}.{i}": 1 / 8 for layer in range(6) for i in range(8)}
+    sharp = {name: 0.9 if name.endswith(".0") else 0.1 / 7 for name in flat}
+    model = PlantedModel("full", columns={"lrp": flat, "lrp_signed": sharp})
+    table = findings_table(check(load_results(plant(tmp_path, [model]))))
+    rows = {row["id"]: row for row in table.rows}
+    first = rows["few-heads-carry-relevance"]
+    verdicts = (first["verdict"], first["signed"], first["absolute"])
+    assert verdicts == ("holds", "holds", "does not hold")
+    assert rows["gates-decide"]["signed"] == ""
+    assert "| finding | verdict | signed sums | absolute values |" in table.markdown()

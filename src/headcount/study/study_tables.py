@@ -16,6 +16,7 @@ from headcount.role.result import BestHead
 from headcount.study.cases import Case, cases_of, first_seeds, retained
 from headcount.study.claims.verdict import Verdict
 from headcount.study.models import FULL, SCRATCH
+from headcount.study.pruning_tables import encoder_prunings_table
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell, Column, Table
 
@@ -25,6 +26,7 @@ def all_tables(results: StudyResults) -> list[Table]:
     makers: Sequence[Callable[[StudyResults], Table | None]] = (
         dependency_table,
         pruning_table,
+        encoder_prunings_table,
         models_table,
         agreement_table,
         persons_table,

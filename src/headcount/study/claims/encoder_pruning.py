@@ -79,9 +79,9 @@ def specialised_heads_last(case: Case) -> Finding:
         kept_special > 0 and kept_special >= SURVIVAL_RATIO * kept_others,
         p_value,
         DRAWS,
-        f"{percent(kept_special)} of heads with a function stay, {percent(kept_others)} of the"
-        f" others; if the heads that stay were drawn at random within each layer,"
-        f" {percent(expected)} of those with a function would stay, {count(models)}",
+        f"In {count(models)} {percent(kept_special)} of the heads with a function stay and"
+        f" {percent(kept_others)} of the others; were they drawn at random within each layer,"
+        f" {percent(expected)} of those with a function would stay",
         "more prunings or seeds could decide it",
         specialised_heads=len(special),
         other_heads=len(others),

@@ -16,6 +16,7 @@ from headcount.study.explorer import SENTENCES, choose_sentences, read_explorer,
 from headcount.study.figures import FIGURES, write_animation
 from headcount.study.figures.drawing import Drawing, Nothing
 from headcount.study.models import FULL
+from headcount.study.pruning_tables import findings_table
 from headcount.study.report.page import render_page
 from headcount.study.results import StudyResults, load_results
 from headcount.study.study_tables import all_tables, claims_table
@@ -64,7 +65,7 @@ def _write(
         write_explorer(results, lines, progress)
     verdicts = claims.check(results)
     write_json(results.out / CLAIMS, [verdict.to_json() for verdict in verdicts])
-    tables = [*all_tables(results), claims_table(verdicts)]
+    tables = [*all_tables(results), claims_table(verdicts), findings_table(verdicts)]
     for table in tables:
         table.save(results.out / "tables")
     figures = _draw(results, progress)

@@ -1,0 +1,147 @@
+"""What pruning costs: every setting of an encoder pruning with paired tests, and the findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from headcount.pruning.methods import method_named
+from headcount.study.cases import Case, cases_of, retained
+from headcount.study.claims.amounts import bleu_difference, mean
+from headcount.study.claims.readings import ABSOLUTE, SIGNED
+from headcount.study.claims.verdict import Verdict
+from headcount.study.results import StudyModel, StudyResults
+from headcount.study.tables import Cell, Column, Table
+
+ENCODER = ("enc",)
+
+
+def encoder_prunings_table(results: StudyResults) -> Table | None:
+    """Encoder prunings: heads left, BLEU, and the difference from the full model and the control.
+
+    The control was fine-tuned as long as the others with all of its heads: a pruning with a penalty
+    of 0, or one that keeps all. It tells what fine-tuning alone does.
+    """
+    rows = [row for case in cases_of(results) for row in _rows(case)]
+    if not rows:
+        return None
+    columns = [
+        Column("setting", "setting"),
+        Column("how", "heads chosen"),
+        Column("heads", "heads left", True, by="heads_mean"),
+        Column("seeds", "seeds", True),
+        Column("bleu", "BLEU", True),
+        Column("against_full", "against the full model (95 %)", True, by="difference"),
+        Column("against_control", "against the control (95 %)", True, by="control_difference"),
+    ]
+    hidden = {key for key in ("setting", "seeds") if len({row[key] for row in rows}) == 1}
+    if not any("against_control" in row for row in rows):
+        hidden.add("against_control")
+    return Table(
+        "encoder-prunings",
+        "Encoder prunings",
+        "Test BLEU of models with fewer encoder heads, and its difference from that of the full"
+        " model"
+        + (
+            ""
+            if "against_control" in hidden
+            else " and of a control that was fine-tuned as long with all its heads"
+        )
+        + ", with 95 % intervals of the paired bootstrap over sentences, and over seeds where there"
+        " are several.",
+        tuple(column for column in columns if column.key not in hidden),
+        tuple(rows),
+    )
+
+
+def _rows(case: Case) -> list[dict[str, Cell]]:
+    scored = [model for model in case.pruned_at(ENCODER) if model.bleu is not None]
+    if case.full.bleu is None:
+        return []
+    groups: dict[tuple[str, float | None, int | None], list[StudyModel]] = {}
+    for model in scored:
+        groups.setdefault((str(model.method), model.penalty, model.keep), []).append(model)
+    controls = [model for model in scored if retained(model, ENCODER) == case.encoder_heads]
+    rows = []
+    for (method, _, _), models in groups.items():
+        heads = [retained(model, ENCODER) for model in models]
+        row: dict[str, Cell] = {
+            "setting": case.label,
+            "how": method_named(method).label,
+            "heads": _span(heads),
+            "heads_mean": mean(heads),
+            "seeds": len(models),
+            "bleu": mean([model.bleu or 0.0 for model in models]),
+            **_compared(models, [case.full], "full"),
+        }
+        if controls and not any(model in controls for model in models):
+            row |= _compared(models, controls, "control")
+        if any(model in controls for model in models):
+            row["how"] = f"control: {row['how']}"
+        rows.append(row)
+    return sorted(rows, key=lambda row: -float(row["heads_mean"] or 0))
+
+
+def _compared(
+    models: Sequence[StudyModel], others: Sequence[StudyModel], name: str
+) -> dict[str, Cell]:
+    """A difference as people read it, and as numbers."""
+    found = bleu_difference(models, others)
+    known = math.isfinite(found.half_width)
+    begin = "" if name == "full" else f"{name}_"
+    interval = f" ({found.low:+.2f} to {found.high:+.2f})" if known else ""
+    return {
+        f"against_{name}": f"{found.value:+.2f}{interval}",
+        f"{begin}difference": found.value,
+        f"{begin}difference_low": found.low if known else None,
+        f"{begin}difference_high": found.high if known else None,
+        f"{begin}paired": int(found.paired),
+    }
+
+
+def _span(numbers: Sequence[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def findings_table(verdicts: Sequence[Verdict]) -> Table:
+    """The paper's findings in a line each; those about relevance under both readings."""
+    rows: list[dict[str, Cell]] = [
+        {
+            "section": verdict.claim.section,
+            "statement": verdict.claim.statement,
+            "verdict": verdict.label,
+            "signed": _under(verdict, SIGNED),
+            "absolute": _under(verdict, ABSOLUTE),
+            "id": verdict.claim.id,
+        }
+        for verdict in verdicts
+    ]
+    read_both_ways = any(row["signed"] for row in rows)
+    columns = [
+        Column("section", "paper"),
+        Column("statement", "finding"),
+        Column("verdict", "verdict"),
+    ]
+    if read_both_ways:
+        columns += [Column("signed", "signed sums"), Column("absolute", "absolute values")]
+    return Table(
+        "findings",
+        "Findings",
+        "The paper's findings and their verdicts"
+        + (
+            "; those about relevance also by each reading, signed sums (the paper's, which the"
+            " verdict follows) and absolute values."
+            if read_both_ways
+            else "."
+        ),
+        tuple(columns),
+        tuple(rows),
+    )
+
+
+def _under(verdict: Verdict, reading: str) -> str:
+    """The verdict of one reading; of several models, for how many it holds."""
+    read = [(label, dict(finding.readings)) for label, finding in verdict.findings]
+    found = tuple((label, readings[reading]) for label, readings in read if reading in readings)
+    return Verdict(verdict.claim, found).label if found else ""
