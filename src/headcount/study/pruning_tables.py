@@ -34,7 +34,7 @@ def encoder_prunings_table(results: StudyResults) -> Table | None:
         Column("against_full", "against the full model (95 %)", True, by="difference"),
         Column("against_control", "against the control (95 %)", True, by="control_difference"),
     ]
-    hidden = {key for key in ("setting", "seeds") if len({row[key] for row in rows}) == 1}
+    hidden = {"seeds"} if all(row["seeds"] == 1 for row in rows) else set()
     if not any("against_control" in row for row in rows):
         hidden.add("against_control")
     return Table(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import combinations
 
 import torch
@@ -32,7 +33,15 @@ def all_tables(results: StudyResults) -> list[Table]:
         persons_table,
         bench_table,
     )
-    return [table for make in makers if (table := make(results)) is not None]
+    tables = [table for make in makers if (table := make(results)) is not None]
+    return [_without_single_setting(table) for table in tables]
+
+
+def _without_single_setting(table: Table) -> Table:
+    """Which setting a row is of need not be shown where all are of the same."""
+    if len({row.get("setting") for row in table.rows}) > 1:
+        return table
+    return replace(table, columns=tuple(c for c in table.columns if c.key != "setting"))
 
 
 def dependency_table(results: StudyResults) -> Table | None:

@@ -96,7 +96,7 @@ def _render(
             story=story(results),
             todo=commands_left(results, bool(shown)),
             cards=cards_of(results),
-            claims_line=claims_line(verdicts),
+            claims_line=claims_line([v for v in verdicts if results.is_study or v not in folded]),
             verdicts=verdicts,
             folded=folded if results.is_study else [],
             untestable=UNTESTABLE,

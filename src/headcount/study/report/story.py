@@ -36,8 +36,7 @@ def headline(results: StudyResults) -> str:
         pruned = _pruned_clause(case)
         clauses += [pruned] if pruned else []
     if not clauses and cases:
-        heads = ", ".join(f"{cases[0].full.heads.count(s)} of {SITE_NAMES[s]}" for s in SITES)
-        return f"A model with heads {heads}; they have not been analysed yet."
+        return f"{_heads_line(cases[0].full)} They have not been analysed yet."
     text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
@@ -71,7 +70,8 @@ def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]
 def claims_line(verdicts: Sequence[Verdict]) -> str:
     """How many claims hold."""
     parts = _counts(verdicts)
-    return f"Of {len(verdicts)} findings of the paper, {', '.join(parts[:-1])} and {parts[-1]}."
+    number = "one finding" if len(verdicts) == 1 else f"{len(verdicts)} findings"
+    return f"Of {number} of the paper, {', '.join(parts[:-1])} and {parts[-1]}."
 
 
 def findings_seen(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verdict]]]:
@@ -88,12 +88,15 @@ def findings_seen(verdicts: Sequence[Verdict]) -> list[tuple[str, str, list[Verd
 
 def _counts(verdicts: Sequence[Verdict]) -> list[str]:
     counts = Counter(verdict.verdict for verdict in verdicts)
-    parts = [f"{counts[HOLDS]} hold here"]
+    one = {verdict for verdict, count in counts.items() if count == 1}
+    parts = [f"{counts[HOLDS]} {'holds' if HOLDS in one else 'hold'} here"]
     if counts[MIXED]:
-        parts.append(f"{counts[MIXED]} hold for some of the models")
-    parts.append(f"{counts[FAILS]} do not")
+        parts.append(
+            f"{counts[MIXED]} {'holds' if MIXED in one else 'hold'} for some of the models"
+        )
+    parts.append(f"{counts[FAILS]} {'does' if FAILS in one else 'do'} not")
     if counts[UNDECIDED]:
-        parts.append(f"{counts[UNDECIDED]} {'is' if counts[UNDECIDED] == 1 else 'are'} undecided")
+        parts.append(f"{counts[UNDECIDED]} {'is' if UNDECIDED in one else 'are'} undecided")
     if counts[UNTESTABLE]:
         parts.append(f"{counts[UNTESTABLE]} cannot be tested")
     return parts
@@ -112,14 +115,18 @@ def _case_lines(case: Case) -> list[str]:
 
 
 def _full_line(case: Case) -> str:
-    counts = [f"{case.full.heads.count(site)} of {SITE_NAMES[site]}" for site in SITES]
-    line = f"The full model has heads: {', '.join(counts)}."
+    line = _heads_line(case.full)
     scores = case.full.scores
     if scores.bleu is None:
         return line
     spread = "" if scores.bleu_interval is None else f" ± {scores.bleu_interval:.1f}"
     where = "" if scores.lines is None else f" on {scores.lines} test sentences"
     return f"{line} It reaches BLEU {scores.bleu:.1f}{spread}{where}."
+
+
+def _heads_line(model: StudyModel) -> str:
+    counts = [f"{model.heads.count(site)} of {SITE_NAMES[site]}" for site in SITES]
+    return f"The model's heads: {', '.join(counts[:-1])} and {counts[-1]}."
 
 
 def _functions_clause(model: StudyModel, name: str) -> str:
