@@ -31,6 +31,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.distribution import Workers
 from headcount.files import write_json
 from headcount.heads import SITES, Head
 from headcount.ranking.agreement import bootstrap_draws, correlations
@@ -40,7 +41,6 @@ from headcount.ranking.measuring import Measured, MeasureSettings, measure
 from headcount.ranking.sentences import Sentences, load_sentences
 from headcount.run import WEIGHTS, Run, load_run, load_weights
 from headcount.training.checkpoints import list_checkpoints
-from headcount.training.distribution import Workers
 
 HERE = Path(__file__).resolve().parent
 HALVINGS, REPLICATES = 20, 300

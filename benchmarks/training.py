@@ -49,10 +49,10 @@ from measuring import (
 )
 from safetensors.torch import save_file
 
-from headcount.bench.arithmetic import translation_products
 from headcount.config import Config, load_recipe
 from headcount.data.batches import Batch, updates
 from headcount.files import write_json
+from headcount.model.arithmetic import translation_products
 from headcount.model.transformer import Transformer
 from headcount.training.preparation import prepare_training
 

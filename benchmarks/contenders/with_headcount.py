@@ -24,10 +24,10 @@ from serving import Task, serve
 from headcount.allocator import keep_freed_memory
 from headcount.config import load_recipe
 from headcount.data.batches import updates
+from headcount.distribution import Workers, connect
 from headcount.model.decoding import Search, beam_search
 from headcount.model.transformer import Transformer
 from headcount.run import Run, load_run
-from headcount.training.distribution import Workers, connect
 from headcount.training.objective import batch_losses
 from headcount.training.preparation import prepare_training
 from headcount.training.train import make_trainer

@@ -26,11 +26,11 @@ from headcount.allocator import keep_freed_memory
 from headcount.data.batches import TARGET_ROOM, Batch, Update, _cut
 from headcount.data.batches import updates as sorted_updates
 from headcount.data.shards import Shards
+from headcount.distribution import Workers
 from headcount.model import embedding, layers
 from headcount.model.attention import Attention
 from headcount.model.transformer import Transformer
 from headcount.training import objective
-from headcount.training.distribution import Workers
 from headcount.training.objective import Losses
 
 ALL, MEMORY = "nothing", "freed memory is kept"

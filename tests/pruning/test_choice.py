@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headcount.data.corpus_folder import load_corpus
+from headcount.distribution import connect
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.pruning.by_score import measured_scores
@@ -18,7 +19,6 @@ from headcount.pruning.prune import prune
 from headcount.pruning.settings import make_settings
 from headcount.ranking.rank import rank
 from headcount.run import load_run
-from headcount.training.distribution import connect
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from headcount.config import Config
+from headcount.distribution import Workers
 from headcount.errors import UserError
-from headcount.training.distribution import Workers
 from headcount.training.preparation import prepare_training
 from headcount.training.train import make_trainer, train
 

@@ -19,10 +19,10 @@ import torch
 from safetensors.torch import load_file
 
 from headcount.config import Config
+from headcount.distribution import Workers
 from headcount.errors import UserError
 from headcount.run import load_run
 from headcount.training.checkpoints import list_checkpoints
-from headcount.training.distribution import Workers
 from headcount.training.evaluation import dev_loss
 from headcount.training.metrics import read_metrics
 from headcount.training.preparation import prepare_training

@@ -12,9 +12,9 @@ import torch
 
 from headcount.config import Config, ModelConfig
 from headcount.data.batches import Batch, Update
+from headcount.distribution import Workers
 from headcount.model.transformer import Transformer
 from headcount.run import Run
-from headcount.training.distribution import Workers
 from headcount.training.loop import Trainer
 from headcount.training.objective import batch_losses
 from headcount.training.preparation import prepare_training

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
-from headcount.bench.arithmetic import count_parameters, encoder_products, translation_products
 from headcount.bench.memory import peak_memory
 from headcount.bench.timing import LARGE, Timing, interleaved
 from headcount.data.sampling import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES
+from headcount.model.arithmetic import count_parameters, encoder_products, translation_products
 from headcount.model.decoding import GREEDY, Search
 from headcount.progress import Progress, silent
 from headcount.run import WEIGHTS, Run, load_config, load_run

@@ -39,7 +39,7 @@ def bench(
 
     from headcount.bench.runs import bench as bench_runs
     from headcount.bench.runs import bench_lines
-    from headcount.training.distribution import default_device
+    from headcount.distribution import default_device
 
     if threads:
         torch.set_num_threads(threads)

@@ -7,11 +7,10 @@ from pathlib import Path
 import typer
 
 from headcount.cli.console import JSON, QUIET, print_json, progress_bar, remarks
-from headcount.data.corpora import corpora_help
 
 CORPUS_HELP = (
     "Which corpus, or several to be mixed: A,B for all pairs of both, A=0.7,B=0.3 for 70 % of the "
-    f"training pairs from A.\n\n{corpora_help()}"
+    "training pairs from A.\n\n{corpora}"
 )
 
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import typer
 
 from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remarks, results
-from headcount.interop.export import EXPORTS
 
 COMPARED_LINES = 200
 
 
 def export(
     run: Path = typer.Argument(..., help="A run folder."),
-    to: str = typer.Option(..., "--to", help=EXPORTS.help()),
+    to: str = typer.Option(..., "--to", help="{exports}"),
     out: Path = typer.Option(..., "--out", help="The folder to write."),
     precision: str = typer.Option(
         "float32", "--precision", help="Of the weights; ctranslate2 has int8 and others too."

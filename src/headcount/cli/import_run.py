@@ -11,7 +11,9 @@ from headcount.cli.console import JSON, QUIET, StageReporter, print_json, remark
 
 def import_run(
     model: str = typer.Argument(
-        ..., help="A folder, or a name on the Hugging Face hub, of a model of transformers."
+        ...,
+        help="A folder, or a name on the Hugging Face hub, of a model of transformers."
+        " Families: {families}.",
     ),
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     languages: str | None = typer.Option(

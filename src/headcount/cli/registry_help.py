@@ -1,8 +1,8 @@
 """Help texts that list what is registered, looked up only when help is asked for.
 
-`{methods}` in the help of a verb or an option stands for the names and help of that registry.
-Importing the registries takes seconds (they need torch), so it must not happen when a verb is
-merely called.
+`{methods}` in the help of a verb, an argument or an option stands for the names and help of that
+registry. Importing the registries takes seconds (they need torch), so it must not happen when a
+verb is merely called.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import re
 from importlib import import_module
 from typing import Any
 
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
 REGISTRIES = {
+    "corpora": ("headcount.data.corpora", "corpora_help"),
+    "exports": ("headcount.interop.export", "EXPORTS"),
+    "families": ("headcount.interop.families", "FAMILIES"),
     "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),
     "rules": ("headcount.ranking.lrp.rules", "RULES"),
@@ -26,7 +29,8 @@ def filled(text: str) -> str:
 
     def listed(match: re.Match[str]) -> str:
         module, name = REGISTRIES[match[1]]
-        return str(getattr(import_module(module), name).help())
+        listing = getattr(import_module(module), name)
+        return str(listing() if callable(listing) else listing.help())
 
     return re.sub(rf"\{{({'|'.join(REGISTRIES)})\}}", listed, text)
 
@@ -36,12 +40,13 @@ class Verb(TyperCommand):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Fill in the registries before anything is printed, as they are now."""
-        options = [p for p in self.params if isinstance(p, TyperOption) and p.help]
-        texts = self.help, [option.help for option in options]
+        kinds = TyperArgument | TyperOption
+        parameters = [p for p in self.params if isinstance(p, kinds) and p.help]
+        texts = self.help, [p.help for p in parameters]
         self.help = filled(self.help or "")
-        for option in options:
-            option.help = filled(option.help or "")
+        for parameter in parameters:
+            parameter.help = filled(parameter.help or "")
         super().format_help(ctx, formatter)
         self.help = texts[0]
-        for option, text in zip(options, texts[1], strict=True):
-            option.help = text
+        for parameter, text in zip(parameters, texts[1], strict=True):
+            parameter.help = text

@@ -28,11 +28,11 @@ def score(
     quiet: bool = QUIET,
 ) -> None:
     """BLEU and chrF of a run's translations, with sacreBLEU's signature."""
+    from headcount.distribution import default_device
     from headcount.files import write_text
     from headcount.model.decoding import Search
     from headcount.run import load_run
     from headcount.scoring import compare_lines, read_pair, score_lines
-    from headcount.training.distribution import default_device
     from headcount.translation import translate_lines
 
     sources, references = read_pair(src, ref)

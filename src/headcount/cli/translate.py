@@ -47,10 +47,10 @@ def translate(
     quiet: bool = QUIET,
 ) -> None:
     """Translate text, one sentence a line, into exactly as many lines."""
+    from headcount.distribution import default_device
     from headcount.files import decoded_lines, read_lines
     from headcount.model.decoding import Search
     from headcount.run import load_run
-    from headcount.training.distribution import default_device
     from headcount.translation import translate_stream
 
     loaded = load_run(run, default_device())

@@ -9,11 +9,11 @@ from pathlib import Path
 import torch
 
 from headcount.data.fetch import cache_folder
+from headcount.distribution import default_device
 from headcount.files import one_at_a_time
 from headcount.loaded.model import Model
 from headcount.progress import Progress, silent
 from headcount.run import CONFIG, Run, load_run, resolve_run
-from headcount.training.distribution import default_device
 
 HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 

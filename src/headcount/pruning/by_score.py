@@ -17,9 +17,9 @@ from headcount.ranking.rank import random_scores, rank, weights_hash
 
 if TYPE_CHECKING:
     from headcount.data.corpus_folder import Corpus
+    from headcount.distribution import Workers
     from headcount.pruning.settings import PruneSettings
     from headcount.run import Run
-    from headcount.training.distribution import Workers
 
 SENTENCES = 300
 """Dev sentences that scores are measured on."""

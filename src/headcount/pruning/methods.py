@@ -19,10 +19,10 @@ from headcount.registry import Registry
 
 if TYPE_CHECKING:
     from headcount.data.corpus_folder import Corpus
+    from headcount.distribution import Workers
     from headcount.heads import Head
     from headcount.pruning.settings import PruneSettings
     from headcount.run import Run
-    from headcount.training.distribution import Workers
 
     Scores = Callable[[Run, PruneSettings, Corpus, Workers], Mapping[Head, float]]
 

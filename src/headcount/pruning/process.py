@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.bench.arithmetic import count_parameters
 from headcount.data.batches import collate
+from headcount.distribution import Workers
 from headcount.errors import Notice, UserError
 from headcount.heads import Head
+from headcount.model.arithmetic import count_parameters
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
@@ -28,7 +29,6 @@ from headcount.pruning.trainable import train_parts
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import save_checkpoint
-from headcount.training.distribution import Workers
 from headcount.training.evaluation import dev_loss
 from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import read_metrics

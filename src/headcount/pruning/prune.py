@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
@@ -13,7 +14,6 @@ from headcount.pruning.process import Pruning, close
 from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
-from headcount.training.distribution import Workers, connect
 from headcount.training.train import Observer
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.arithmetic import count_parameters
 from headcount.data.corpus_folder import load_corpus
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, require_file, write_json
+from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
 from headcount.run import WEIGHTS, Run

@@ -19,12 +19,13 @@ from typing import Any
 
 import torch
 
-from headcount.bench.arithmetic import count_parameters
 from headcount.bench.timing import interleaved
 from headcount.data.corpus_folder import load_corpus
 from headcount.data.sampling import spread
+from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, read_json, write_csv, write_json
+from headcount.model.arithmetic import count_parameters
 from headcount.progress import Progress, silent
 from headcount.pruning.choice import check_choice
 from headcount.pruning.data import check_corpus
@@ -41,7 +42,6 @@ from headcount.pruning.record import (
 from headcount.pruning.settings import PruneSettings, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.scoring import read_pair, score
-from headcount.training.distribution import Workers, default_device
 from headcount.translation import translate_lines
 
 SCORES = "scores.json"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from headcount.distribution import Workers
 from headcount.heads import Head
 from headcount.model.decoding import Search
 from headcount.model.recording import Recording
@@ -16,7 +17,6 @@ from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.ranking.sentences import Sentences
 from headcount.run import Run
-from headcount.training.distribution import Workers
 
 if TYPE_CHECKING:
     from headcount.ranking.lrp.relevance import RelevanceSums

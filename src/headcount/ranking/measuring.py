@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import evaluation_batches
+from headcount.distribution import Workers
 from headcount.heads import Head
 from headcount.model.decoding import GREEDY, Search, beam_search
 from headcount.model.recording import record
@@ -27,7 +28,6 @@ from headcount.ranking.lrp.relevance import RelevanceSums
 from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES
 from headcount.ranking.sentences import Sentences, padded
 from headcount.run import Run
-from headcount.training.distribution import Workers
 
 BATCH_TOKENS = 500
 """Padded source tokens of a batch: little padding, and much of what LRP records stays in caches."""

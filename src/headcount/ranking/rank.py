@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headcount.data.fetch import sha256_of
+from headcount.distribution import Workers, connect
 from headcount.errors import UserError
 from headcount.files import owned
 from headcount.heads import SITES, Head, HeadTable, parse_sites
@@ -28,7 +29,6 @@ from headcount.ranking.provenance import Provenance
 from headcount.ranking.sentences import Lines, load_sentences
 from headcount.registry import name_list
 from headcount.run import WEIGHTS, Run, load_run
-from headcount.training.distribution import Workers, connect
 
 AGREEMENT = "agreement.json"
 PREFIXES = ("own", "reference")

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from headcount.bootstrap import Bootstrap, groups_for
+from headcount.distribution import Workers, connect
 from headcount.errors import UserError
 from headcount.files import owned
 from headcount.heads import Head, parse_sites
@@ -38,7 +39,6 @@ from headcount.role.sentences import (
 )
 from headcount.role.text import Text
 from headcount.run import Run, load_run
-from headcount.training.distribution import Workers, connect
 from headcount.translation import translate_tokens
 
 BATCH_TOKENS = 4000

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from headcount.bench.runs import bench
 from headcount.data.sampling import spread
+from headcount.distribution import default_device
 from headcount.files import read_lines, write_json
-from headcount.training.distribution import default_device
 
 LINES = 128
 

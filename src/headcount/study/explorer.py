@@ -20,6 +20,7 @@ import numpy as np
 
 from headcount.data.fetch import sha256_of
 from headcount.data.sampling import spread
+from headcount.distribution import default_device
 from headcount.errors import UserError
 from headcount.files import inside, read_json, write_json
 from headcount.heads import SITES, Head, HeadLayout
@@ -28,7 +29,6 @@ from headcount.pruning.methods import GATES
 from headcount.run import WEIGHTS, Run, load_run
 from headcount.study.models import FULL, PRUNED
 from headcount.study.results import EXPLORER, StudyModel, StudyResults
-from headcount.training.distribution import default_device
 
 FORMAT = 1
 SENTENCES = 100

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.arithmetic import count_parameters
 from headcount.data.corpus_folder import load_corpus
 from headcount.data.sampling import spread
+from headcount.distribution import Workers, default_device
 from headcount.files import read_json, write_json
+from headcount.model.arithmetic import count_parameters
 from headcount.progress import silent
 from headcount.pruning.data import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, Scores, score_lines
 from headcount.study.paired import SentenceCounts, sentence_counts_path
-from headcount.training.distribution import Workers, default_device
 from headcount.training.evaluation import dev_loss
 from headcount.training.preparation import prepare_training
 from headcount.translation import translate_lines

@@ -12,9 +12,9 @@ from headcount.data.batches import collate, evaluation_batches
 from headcount.data.sampling import spread_places
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
+from headcount.distribution import Workers
 from headcount.model.transformer import Transformer
 from headcount.role.specialisation import SENTENCES, Watched, specialisation
-from headcount.training.distribution import Workers
 from headcount.training.objective import batch_losses
 
 DEVICE_TOKENS = 4000

@@ -24,6 +24,7 @@ from headcount.config import TrainingConfig
 from headcount.data.batches import Update, updates
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
+from headcount.distribution import Workers
 from headcount.errors import Interrupted, UserError, stop_signals
 from headcount.files import parsing
 from headcount.model.transformer import Transformer
@@ -36,7 +37,6 @@ from headcount.training.checkpoints import (
     newest_sound,
     save_checkpoint,
 )
-from headcount.training.distribution import Workers
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import MetricsLog
 from headcount.training.objective import Objective

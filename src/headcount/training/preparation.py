@@ -17,11 +17,11 @@ from headcount.data.mix import Part, check_parts, mix_corpora
 from headcount.data.sampling import spread
 from headcount.data.shards import Shards, prepare
 from headcount.data.tokenizer import Tokenizer
+from headcount.distribution import Workers
 from headcount.errors import UserError
 from headcount.files import TextFile, atomic_folder, one_at_a_time, read_json, write_json
 from headcount.progress import Progress
 from headcount.role.specialisation import Watched, parses_beside
-from headcount.training.distribution import Workers
 from headcount.training.evaluation import HeldOut
 
 TRAINED_ON = "trained_on.json"

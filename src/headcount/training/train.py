@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from headcount.config import Config, load_recipe
+from headcount.distribution import Workers, connect
 from headcount.errors import Interrupted, UserError
 from headcount.files import owned
 from headcount.heads import HeadLayout
@@ -18,7 +19,6 @@ from headcount.progress import Progress, silent
 from headcount.run import CONFIG, HEADS, WEIGHTS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
-from headcount.training.distribution import Workers, connect
 from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
 from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import FILE as METRICS

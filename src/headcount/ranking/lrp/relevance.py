@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headcount.distribution import Workers
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import Place, Sums
@@ -15,7 +16,6 @@ from headcount.ranking.lrp.audit import MEASURED, Audit, AuditRow, audit_rows, s
 from headcount.ranking.lrp.descent import Propagated
 from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
-from headcount.training.distribution import Workers
 
 FLOOR = 0.01
 """Below this share of the sum of absolute values a signed sum is no measure of a layer's whole."""

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from headcount.bench.arithmetic import encoder_products, translation_products
 from headcount.heads import Head
+from headcount.model.arithmetic import encoder_products, translation_products
 from headcount.model.recording import record
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
