@@ -19,7 +19,8 @@ FOUNDATION = (
 """Modules of the package itself that import no stage."""
 ORDER = (
     "foundation", "data", "model", "run", "translation", "scoring", "role", "training", "ranking",
-    "interop", "bench", "pruning", "study", "loaded", "explore", "cli", "__main__",
+    "interop", "bench", "pruning", "study", "loaded",
+    "attribution", "explore", "cli", "__main__",
 )  # fmt: skip
 """Stages and modules in an order in which each could be written without the later ones.
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from headcount.data.batches import evaluation_batches
+from headcount.distribution import default_device
 from headcount.errors import UserError
 from headcount.files import atomic_path, write_csv, write_json, write_text
 from headcount.loaded.relevance import source_contribution
@@ -26,7 +27,6 @@ from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.sentences import Lines, Sentences, load_sentences, padded
 from headcount.run import Run, load_run
-from headcount.training.distribution import default_device
 from headcount.translation import translate_tokens
 
 if TYPE_CHECKING:

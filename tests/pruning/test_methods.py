@@ -1,4 +1,4 @@
-"""Pruning methods: a new one prunes, and old names still work; see also tests/test_registries.py."""
+"""Pruning methods: a new one prunes, old names still work. See also tests/test_registries.py."""
 
 from __future__ import annotations
 
