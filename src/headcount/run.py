@@ -21,6 +21,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
 from headcount.heads import HeadLayout, HeadTable
+from headcount.model.blank import LARGE, blank_model
 from headcount.model.transformer import Transformer, full_layout
 from headcount.yaml_reading import read_yaml
 
@@ -79,7 +80,7 @@ def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
     source = Tokenizer.load(require_file(folder / SOURCE_TOKENIZER))
     target = Tokenizer.load(require_file(folder / TARGET_TOKENIZER))
     layout = load_heads(folder, config.model)
-    model = Transformer(config.model, source.size, target.size, source.pad, layout, target.pad)
+    model = blank_model(config.model, source.size, target.size, source.pad, layout, target.pad)
     load_weights(model, folder / WEIGHTS)
     frequencies = _load_frequencies(folder / FREQUENCIES, source.size)
     return Run(folder, config, model.to(device).eval(), source, target, frequencies)
@@ -165,9 +166,13 @@ def load_weights(model: Transformer, path: Path) -> None:
             what = "is missing" if name in own else "belongs to no part of the model"
             raise _does_not_fit(path, f"{name} {what}")
         check_tensor(path, name, tensors[name], own[name].shape)
+    large = sum(parameter.numel() for parameter in own.values()) >= LARGE
     with torch.no_grad():
         for name, tensor in tensors.items():
-            own[name].copy_(tensor)
+            if large and tensor.dtype == own[name].dtype:
+                own[name].data = tensor  # mapped from the file, not copied
+            else:
+                own[name].copy_(tensor)
 
 
 def load_tensors(path: Path) -> dict[str, Tensor]:

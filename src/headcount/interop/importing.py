@@ -36,8 +36,8 @@ from headcount.interop.families.adapter import (
     tie_of,
 )
 from headcount.interop.search_settings import model_config, run_config, search_config
+from headcount.model.blank import blank_model
 from headcount.model.positions import sinusoids
-from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
 from headcount.run import Run, load_run
 
@@ -213,9 +213,13 @@ def _convert(
         )
     if config.positions == "sinusoidal" and config.position_offset == 0:
         _check_positions(state)
-    model = Transformer(config, source.size, target.size, source.pad, None, target.pad)
-    own = list(model.state_dict())
-    model.load_state_dict(from_theirs(state, own, adapter, config, theirs.config))
+    model = blank_model(config, source.size, target.size, source.pad, None, target.pad)
+    own = dict(model.named_parameters())
+    converted = from_theirs(state, list(own), adapter, config, theirs.config)
+    for name, tensor in converted.items():
+        if tensor.shape != own[name].shape:
+            raise ValueError(f"{name} is {list(tensor.shape)}, not {list(own[name].shape)}")
+        own[name].data = tensor.detach()  # shared with the model that was read, not copied
     full = run_config(config, search, tokenizers.languages, (source.size, target.size))
     return Run(out, full, model.eval(), source, target), notes
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headcount.heads import HeadLayout
 from headcount.model.attention import Attention
+from headcount.model.blank import blank_model
 from headcount.model.transformer import Transformer, full_layout
 
 SIDES = {"encoder": ("enc",), "decoder": ("dec", "cross")}
@@ -33,7 +34,7 @@ def even_layout(model: Transformer) -> HeadLayout:
 
 def pad_heads(model: Transformer, layout: HeadLayout) -> Transformer:
     """A new model with all heads of `layout`, those that `model` does not have being zero."""
-    larger = Transformer(
+    larger = blank_model(
         model.config,
         model.source_embedding.table.num_embeddings,
         model.target_embedding.table.num_embeddings,

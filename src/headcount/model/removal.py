@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headcount.heads import Head
 from headcount.model.attention import Attention
+from headcount.model.blank import blank_model
 from headcount.model.gating import Gates
 from headcount.model.transformer import Transformer
 
@@ -24,7 +25,7 @@ def remove_heads(model: Transformer, closed: Iterable[Head]) -> Transformer:
     if missing:
         raise ValueError(f"no such heads: {sorted(map(str, missing))}")
     layout = model.heads.keeping(set(model.head_list()) - gone)
-    smaller = Transformer(
+    smaller = blank_model(
         model.config,
         model.source_embedding.table.num_embeddings,
         model.target_embedding.table.num_embeddings,
