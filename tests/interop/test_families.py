@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from family_checkpoints import Maker
+from tokenizers import Tokenizer
 
 from headcount.errors import UserError
 from headcount.heads import Head
@@ -15,6 +16,7 @@ from headcount.interop.checking import make_sample, own_logits
 from headcount.interop.export import export
 from headcount.interop.families import FAMILIES
 from headcount.interop.importing import import_run
+from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.model.removal import remove_heads
 from headcount.run import Run, load_run
@@ -121,6 +123,11 @@ def test_pruned_in_other_engines(
     else:
         exported = export(run, "ctranslate2", tmp_path / "engine", lines=english[:5])
         assert exported.difference < 1e-4
+        source, names = run.source_tokenizer, token_names(run)[0]
+        plain = Tokenizer.from_file(str(tmp_path / "engine" / "source_tokenizer.json"))
+        for line in english[:5]:
+            written = [t if t in names else names[source.unk] for t in plain.encode(line).tokens]
+            assert written == [names[token] for token in source.encode(line)]
     if "t5" in family:
         with pytest.raises(UserError, match="not written as ONNX"):
             export(run, "onnx", tmp_path / "graphs")

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from headcount.data.tokenizer import Tokenizer
 from headcount.run import Run
 
 SOURCE_TOKENIZER, TARGET_TOKENIZER = "source_tokenizer.json", "target_tokenizer.json"
@@ -14,9 +15,38 @@ IDS = "ids.json"
 
 
 def write_plain_tokenizers(run: Run, folder: Path) -> None:
-    """Both tokenisers; the pieces that they give are the tokens of the vocabularies."""
-    write_json_file(folder / SOURCE_TOKENIZER, run.source_tokenizer.content)
-    write_json_file(folder / TARGET_TOKENIZER, run.target_tokenizer.content)
+    """Both tokenisers; the pieces that they give are the tokens of the vocabularies.
+
+    What stands before and after every sentence is among them, but not its end.
+    """
+    source, target = run.source_tokenizer, run.target_tokenizer
+    write_json_file(folder / SOURCE_TOKENIZER, framed_content(source, end=False))
+    write_json_file(folder / TARGET_TOKENIZER, framed_content(target, end=False))
+
+
+def framed_content(tokenizer: Tokenizer, end: bool) -> dict[str, Any]:
+    """A tokeniser's JSON that also writes what stands around a sentence, with or without EOS."""
+    content, names = tokenizer.content, tokenizer.tokens()
+    own = content.get("post_processor")
+    plain = [own] if own and own["type"] == "ByteLevel" else []  # it only trims offsets
+    after = [*tokenizer.after, *([tokenizer.eos] if end else [])]
+    if not (tokenizer.before or after):
+        return {**content, "post_processor": plain[0] if plain else None}
+    around = [
+        [{"SpecialToken": {"id": names[i], "type_id": 0}} for i in side]
+        for side in (tokenizer.before, after)
+    ]
+    framing = {
+        "type": "TemplateProcessing",
+        "single": [*around[0], {"Sequence": {"id": "A", "type_id": 0}}, *around[1]],
+        "pair": [{"Sequence": {"id": name, "type_id": 0}} for name in ("A", "B")],
+        "special_tokens": {
+            names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]}
+            for i in dict.fromkeys([*tokenizer.before, *after])
+        },
+    }
+    whole = {"type": "Sequence", "processors": [*plain, framing]} if plain else framing
+    return {**content, "post_processor": whole}
 
 
 def write_vocabularies(run: Run, folder: Path) -> None:

@@ -13,7 +13,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_json
 from headcount.interop.families.adapter import Checkpoint, Languages, Tokenizers
-from headcount.interop.plain_tokenizers import write_json_file
+from headcount.interop.plain_tokenizers import framed_content, write_json_file
 from headcount.run import Run
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
@@ -159,24 +159,7 @@ def write_fast_tokenizer(run: Run, folder: Path) -> list[str]:
     """The source's tokeniser as `PreTrainedTokenizerFast` reads it, with its frame."""
     source, target = run.source_tokenizer, run.target_tokenizer
     names = source.tokens()
-    ends = [*source.after, source.eos]
-    framing = {
-        "type": "TemplateProcessing",
-        "single": [
-            *({"SpecialToken": {"id": names[i], "type_id": 0}} for i in source.before),
-            {"Sequence": {"id": "A", "type_id": 0}},
-            *({"SpecialToken": {"id": names[i], "type_id": 0}} for i in ends),
-        ],
-        "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 0}}],
-        "special_tokens": {
-            names[i]: {"id": names[i], "ids": [i], "tokens": [names[i]]}
-            for i in dict.fromkeys([*source.before, *ends])
-        },
-    }
-    processors = [step for step in (source.content.get("post_processor"), framing) if step]
-    plain = [step for step in processors[:-1] if step["type"] == "ByteLevel"]
-    processor = {"type": "Sequence", "processors": [*plain, framing]} if plain else framing
-    write_json_file(folder / FILE, {**source.content, "post_processor": processor})
+    write_json_file(folder / FILE, framed_content(source, end=True))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "unk_token": names[source.unk],
