@@ -17,12 +17,13 @@ results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
-from headcount.files import read_json, read_lines, write_json, write_text
+from headcount.files import read_json, read_lines, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
@@ -89,10 +90,17 @@ def publish_runs(runs: Path, out: Path, own: set[str]) -> None:
         (target / "analysis").mkdir(parents=True)
         for name in (*OF_RUNS, *(f"analysis/{name}" for name in OF_ANALYSIS)):
             if (run / name).is_file():
-                shutil.copyfile(run / name, target / name)
+                text = (run / name).read_text(encoding="utf-8")
+                write_text(target / name, without_folders(text))
         if (run / "analysis" / ROLES).is_file():
-            stored = read_json(run / "analysis" / ROLES)
-            write_json(target / "analysis" / ROLES, without_sentences(stored, own))
+            stored = without_sentences(read_json(run / "analysis" / ROLES), own)
+            text = without_folders(json.dumps(stored, ensure_ascii=False, indent=1))
+            write_text(target / "analysis" / ROLES, text + "\n")
+
+
+def without_folders(text: str) -> str:
+    """JSON or YAML in which files of this machine have their names only."""
+    return re.sub(r'(?<=[" ])/(?:[^/"\n]+/)+(?=[^/"\n]+["\n,])', "", text)
 
 
 def without_sentences(roles: dict[str, Any], own: set[str]) -> dict[str, Any]:

@@ -84,6 +84,12 @@ def test_a_published_study_gives_the_same_verdicts(tool: ModuleType, tmp_path: P
     assert "Somebody else's." not in published
 
 
+def test_files_of_this_machine_have_their_names_only(tool: ModuleType) -> None:
+    text = 'folder: /home/me/data/tatoeba\nname: a/b\n{"run": "/tmp/x y/full", "ratio": "1 / 2"}\n'
+    expected = 'folder: tatoeba\nname: a/b\n{"run": "full", "ratio": "1 / 2"}\n'
+    assert tool.without_folders(text) == expected
+
+
 def test_sentences_of_a_corpus_are_refused(tool: ModuleType, study: Path, out: Path) -> None:
     write_json(study / "explorer" / "b.json", {"sentences": [{"text": "Somebody else's."}]})
     with pytest.raises(SystemExit, match="1 sentences that are not in"):

@@ -67,11 +67,13 @@ def test_parts_are_told_as_soon_as_their_stages_are_done(
 ) -> None:
     results = results_on("tatoeba-en-fr", tmp_path)
     monkeypatch.setattr("headcount.study.demo.load_results", lambda folder: results)
+    monkeypatch.setattr("headcount.study.demo._translations", lambda results: ["translated"])
     story = Story(demo_study(None, train=True, minutes=None), tmp_path)
     assert story.told({"en-fr/full"}) == []
     done = {"en-fr/full/score", "en-fr/enc-penalty-0.01/score", "en-fr/enc-penalty-0.01/roles"}
     told = story.told(done)
-    assert told[0].startswith("Pruned: 2 of 2 encoder heads are left")
+    assert told[0].startswith("Pruned: all 2 encoder heads are left")
+    assert told[-1] == "translated"
     assert story.told(done) == []  # once
 
 

@@ -117,13 +117,14 @@ class Story:
         self.out = out
         pair = study.pairs[0].name
         names = [m.id.removeprefix(f"{pair}-") for m in models_of(study, study.pairs[0])]
-        full, shrunk = names[0], f"{pair}/{names[1]}"
+        full, shrunk = f"{pair}/{names[0]}", f"{pair}/{names[1]}"
+        pruned = {f"{full}/score", f"{shrunk}/score", f"{shrunk}/roles"}
         self.parts: dict[Callable[[StudyResults], list[str]], set[str]] = {
-            _who_matters: {f"{pair}/{full}/rank"},
-            _what_they_do: {f"{pair}/{full}/roles"},
-            _what_went: {f"{pair}/{full}/score", f"{shrunk}/score", f"{shrunk}/roles"},
-            _translations: {shrunk},
-            _other_text: {f"{shrunk}/score"},
+            _who_matters: {f"{full}/rank"},
+            _what_they_do: {f"{full}/roles"},
+            _what_went: pruned,
+            _other_text: pruned,
+            _translations: pruned,
             _how_fast: {"bench"},
         }
 
@@ -203,6 +204,8 @@ def _what_went(results: StudyResults) -> list[str]:
     lines = [
         f"Pruned: {after} of {before} encoder heads are left (by layer: {layers}); the others are"
         " cut out of the weights."
+        if after < before
+        else f"Pruned: all {before} encoder heads are left, no gate has closed."
     ]
     for name, model in (("full model", full), ("pruned model", pruned)):
         if model.scores.bleu is not None:
