@@ -137,6 +137,14 @@ def _pruned_aims(result: Results) -> Iterable[Row]:
                 yield what, "arithmetic ceiling", "80 % of it", share, each["of_ceiling"] >= 0.8
 
 
+def _explore_aims(result: Results) -> Iterable[Row]:
+    for name, aim in result["aims"].items():
+        seconds, ratio = result["seconds"][name], result["ratios"][name]
+        shown = f"{1e3 * seconds['cpu']:.0f} ms of CPU, {1e3 * seconds['wall']:.0f} ms of clock"
+        against = f"a plain translation: {ratio:.2f}x"
+        yield f"live page: {name}", against, f"{1e3 * aim:.0f} ms", shown, seconds["wall"] <= aim
+
+
 AIMS: dict[str, Callable[[Results], Iterable[Row]]] = {
     "training": _training_aims,
     "decoding": _decoding_aims,
@@ -146,6 +154,7 @@ AIMS: dict[str, Callable[[Results], Iterable[Row]]] = {
     "prepare-peers-1-million": _prepare_peer_aims,
     "prepare": _prepare_aims,
     "pruned": _pruned_aims,
+    "explore": _explore_aims,
 }
 
 
@@ -304,6 +313,21 @@ def _optimisations(result: Results) -> str:
     return "\n\n".join([title, f"{_place(result)} {note}", _table(head, rows)])
 
 
+def _explore(result: Results) -> str:
+    rows = [
+        (name, f"{1e3 * each['wall']:.0f}", f"{1e3 * each['cpu']:.0f}", f"{ratio:.2f}x")
+        for (name, each), ratio in zip(
+            result["seconds"].items(), result["ratios"].values(), strict=True
+        )
+    ]
+    head = ("", "ms by the clock", "ms of CPU", "of a plain translation")
+    text = (
+        f"{_place(result)} Run: {result['run']}, a sentence of {result['tokens']} tokens,"
+        f" {result['threads']} threads, medians of {result['rounds']} rounds."
+    )
+    return "\n\n".join(["## The live page", text, _table(head, rows)])
+
+
 SECTIONS: dict[str, Callable[[Results], str]] = {
     "training": _training,
     "optimisations": _optimisations,
@@ -314,6 +338,7 @@ SECTIONS: dict[str, Callable[[Results], str]] = {
     "prepare-peers-1-million": lambda result: _prepare(result, "Preparing a million pairs"),
     "prepare": _prepare,
     "growth": _growth,
+    "explore": _explore,
 }
 
 

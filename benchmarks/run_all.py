@@ -40,6 +40,7 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
         "roles": ["roles.py", *(["--sentences", "300"] if quick else [])],
         "lrp": ["lrp.py", *rounds],
         "growth": ["growth.py", *rounds],
+        "explore": ["explore.py", *(["--rounds", "10"] if quick else [])],
         "prepare-peers": side_by_side(100_000, "prepare-peers.json"),
         "prepare": ["prepare.py", *sizes],
     }

@@ -14,7 +14,7 @@ import headcount
 PACKAGE = Path(headcount.__file__).parent
 FOUNDATION = (
     "allocator", "bootstrap", "config", "distribution", "errors", "files", "heads", "progress",
-    "registry", "yaml_reading",
+    "picture", "registry", "yaml_reading",
 )  # fmt: skip
 """Modules of the package itself that import no stage."""
 ORDER = (

@@ -111,10 +111,11 @@ class Attribution:
 
     def plot(self) -> Figure:
         """Source contribution by position: by step, and by tenths of the translation."""
-        from headcount.study.figures.drawing import INK, PAGE, SERIES, new_figure, open_frame, style
+        from headcount.picture import Picture
+        from headcount.study.figures.drawing import INK, PAGE, SERIES, open_frame, style
 
         with style():
-            figure = new_figure(PAGE, 2.3)
+            figure = Picture(figsize=(PAGE, 2.3), layout="constrained")
             for axes, rows, name in zip(
                 figure.subplots(1, 2, sharey=True),
                 (self.by_step, self.by_tenth),

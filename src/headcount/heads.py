@@ -260,7 +260,7 @@ CELL = 0.42
 
 def plot_heads(table: HeadTable, name: str | None = None) -> Figure:
     """Draw a column of numbers; the darker, the more."""
-    from matplotlib.figure import Figure
+    from headcount.picture import Picture
 
     name = name or next((n for n in table.columns if _numeric(table, n)), None)
     if name is None or not _numeric(table, name):
@@ -275,7 +275,7 @@ def plot_heads(table: HeadTable, name: str | None = None) -> Figure:
     smallest = min(0.0, *(float(np.nanmin(grid, initial=0.0)) for grid in grids))
     width = sum(CELL * grid.shape[1] + 0.7 for grid in grids)
     height = CELL * max(grid.shape[0] for grid in grids) + 0.9
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = Picture(figsize=(width, height), layout="constrained")
     ratios = [grid.shape[1] for grid in grids]
     axes = figure.subplots(1, len(grids), squeeze=False, width_ratios=ratios)[0]
     for site, grid, each in zip(sites, grids, axes, strict=True):

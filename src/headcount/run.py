@@ -53,9 +53,9 @@ class Run:
         """The head table as far as analyses have filled it."""
         return HeadTable.load(self.analysis, self.model.head_list())
 
-    def save(self, folder: Path | None = None) -> None:
+    def save(self, folder: Path | str | None = None) -> None:
         """Write all files of the run; `model.safetensors` comes last."""
-        folder = folder or self.folder
+        folder = Path(folder or self.folder)
         write_text(folder / CONFIG, self.config.to_yaml())
         self.source_tokenizer.save(folder / SOURCE_TOKENIZER)
         self.target_tokenizer.save(folder / TARGET_TOKENIZER)

@@ -131,7 +131,7 @@ def score(
     length_penalty: float | None = None,
     resamples: int = RESAMPLES,
 ) -> Scores:
-    """Translate with a run (or the folder of one) and score the result; `headcount.score`.
+    """BLEU and chrF of a run's translations, with sacreBLEU's signature.
 
     Sources and references are lines, or the paths of text files.
     """

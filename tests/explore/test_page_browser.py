@@ -180,6 +180,7 @@ def test_switching_heads(page, twins):
     # The way back does not wait: relevance must be of the whole model before it is a limit.
     wait(page, lambda d: "All heads are on" in by_id(d, "off-line").text)
     relevance = twins["full"].relevance(TEXT).heads["lrp"]
+    wait(page, lambda d: not by_id(d, "busy").is_displayed())
     time.sleep(1)
     page.execute_script(
         "const range = document.getElementById('below'); range.value = 20;"

@@ -35,6 +35,7 @@ def test_recording_by_pattern(make_model: Maker, make_tokens: Tokens) -> None:
         model(make_tokens([5, 2]), make_tokens([4, 3]))
     assert set(tape) == {("enc", 0, "weights"), ("enc", 1, "weights"), ("dec_in", 0, "result")}
     assert tape["enc.1.weights"] is tape["enc", 1, "weights"]
+    assert tape["dec_in.result"] is tape["dec_in", 0, "result"]
     with pytest.raises(KeyError):
         tape["enc.1.outputs"]
     with pytest.raises(UserError, match=r"no activation 'enc\.7\.weights'"):

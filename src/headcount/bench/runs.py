@@ -60,7 +60,9 @@ def bench(
     clock: Callable[[], float] = time.perf_counter,
     progress: Progress = silent,
 ) -> list[Bench]:
-    """Measure runs on the same lines; `singles` of them are also translated one at a time.
+    """Speed, memory and size of runs, side by side in one process, with the arithmetic ceiling.
+
+    All translate the same lines; `singles` of them also one at a time.
 
     `clock` may be `time.process_time`, which a busy machine changes less.
     """

@@ -11,7 +11,7 @@ from headcount.cli.console import QUIET, StageReporter, remarks
 
 def explore(
     runs: list[str] = typer.Argument(
-        None, help="Runs to look at, or `demo`; two can be compared side by side. Default: demo."
+        ["demo"], help="Runs to look at; two can be compared side by side."
     ),
     src: Path | None = typer.Option(None, "--src", help="Sentences to pick from, one per line."),
     host: str = typer.Option(
@@ -28,7 +28,7 @@ def explore(
     from headcount.explore.explore import explore as explore_runs
 
     explore_runs(
-        runs or ["demo"],
+        runs,
         src=src,
         host=host,
         port=port,

@@ -46,7 +46,7 @@ def translate(
     json: bool = typer.Option(False, "--json", help="Write one JSON object a sentence."),
     quiet: bool = QUIET,
 ) -> None:
-    """Translate text, one sentence a line, into exactly as many lines."""
+    """Translate text, one sentence per line, into exactly as many lines."""
     from headcount.distribution import default_device
     from headcount.files import decoded_lines, read_lines
     from headcount.model.decoding import Search

@@ -64,7 +64,9 @@ def make_corpus(
     splits: str = "",
     progress: Progress = silent,
 ) -> Corpus:
-    """What `headcount data` does: a corpus, or several with commas between them, into a folder."""
+    """Fetch a known corpus, mix several, or take your own text; check, clean and split it.
+
+    Several corpora are written with commas between them."""
     if "," not in name and "=" not in name:
         own = None if origin is None else Path(origin)
         names = (dataset,) if isinstance(dataset, str) else tuple(dataset)

@@ -144,11 +144,11 @@
   }
 
   function showGrids() {
-    const focused = document.activeElement?.dataset?.head;
-    const layer = document.activeElement?.dataset?.layer;
-    get("grids").replaceChildren(...headGrids(about(), data.sites, painter(), state));
-    if (focused) get("grids").querySelector(`[data-head="${focused}"]`)?.focus();
-    if (layer) get("grids").querySelector(`[data-layer="${layer}"]`)?.focus();
+    if (get("grids").dataset.model !== state.model) {
+      get("grids").replaceChildren(...headGrids(about(), data.sites));
+      get("grids").dataset.model = state.model;
+    }
+    paintGrids(get("grids"), painter(), state);
     const names = [...state.off];
     const listed = names.length > 12 ? `${names.slice(0, 12).join(", ")} and ${names.length - 12} more` : names.join(", ");
     get("off-line").textContent = names.length ? `Switched off: ${listed}.` : "All heads are on.";
@@ -204,12 +204,7 @@
   function choose(head) {
     state.head = head;
     writeAddress();
-    for (const cell of get("grids").querySelectorAll("[data-head]")) {
-      const is = cell.dataset.head === head;
-      cell.setAttribute("aria-pressed", String(is));
-      cell.tabIndex = is ? 0 : -1;
-    }
-    get("switch").textContent = state.off.has(head) ? "Switch on" : "Switch off";
+    showGrids();
     showHead();
   }
 

@@ -78,23 +78,25 @@ function headColours(colour, values, roles, colours, other) {
 }
 
 /* Grids of layers by heads, one per site. Row names switch whole layers. */
-function headGrids(about, sites, paint, state) {
+function headGrids(about, sites) {
   return Object.entries(sites).filter(([site]) => about.layers[site].length).map(([site, name]) => {
     const columns = 1 + Math.max(0, ...about.layers[site].flat());
     const top = element("div", { class: "grid-row names", "aria-hidden": "true" }, element("span", {}, ""));
     for (let index = 0; index < columns; index += 1) top.append(element("span", {}, String(index)));
     const rows = about.layers[site].map((indices, layer) => {
-      const all = indices.map((index) => `${site}.${layer}.${index}`);
-      const off = all.length > 0 && all.every((head) => state.off.has(head));
       const label = element(
         "button",
-        { type: "button", class: "layer-name", "data-layer": `${site}.${layer}`, "aria-pressed": String(off), disabled: all.length ? false : "", "aria-label": `${name}, layer ${layer}: switch ${off ? "on" : "off"}` },
+        { type: "button", class: "layer-name", "data-layer": `${site}.${layer}`, "aria-label": `${name}, layer ${layer}: switch all heads off or on` },
         String(layer),
       );
+      label.disabled = !indices.length;
       const row = element("div", { class: "grid-row" }, label);
       for (let index = 0; index < columns; index += 1) {
         const head = `${site}.${layer}.${index}`;
-        row.append(indices.includes(index) ? headCell(head, paint(head), state) : element("span", { class: "cell gone", title: `${head} was pruned` }));
+        const cell = indices.includes(index)
+          ? element("button", { type: "button", class: "cell", "data-head": head })
+          : element("span", { class: "cell gone", title: `${head} was pruned` });
+        row.append(cell);
       }
       return row;
     });
@@ -102,16 +104,25 @@ function headGrids(about, sites, paint, state) {
   });
 }
 
-function headCell(head, paint, state) {
-  const off = state.off.has(head);
-  const label = `${head}, ${paint.words}${off ? ", switched off" : ""}`;
-  const chosen = head === state.head;
-  const cell = element("button", {
-    type: "button", class: `cell${off ? " off" : ""}`, "data-head": head, "aria-label": label,
-    "aria-pressed": String(chosen), tabindex: chosen ? "0" : "-1", title: label,
-  });
-  cell.style.background = paint.fill;
-  return cell;
+/* Colours and marks of the cells as they are now; the cells themselves stay, and so does the focus. */
+function paintGrids(grids, paint, state) {
+  for (const cell of grids.querySelectorAll("[data-head]")) {
+    const { head } = cell.dataset;
+    const painted = paint(head);
+    const off = state.off.has(head);
+    const label = `${head}, ${painted.words}${off ? ", switched off" : ""}`;
+    cell.classList.toggle("off", off);
+    cell.setAttribute("aria-label", label);
+    cell.setAttribute("aria-pressed", String(head === state.head));
+    cell.tabIndex = head === state.head ? 0 : -1;
+    cell.title = label;
+    cell.style.background = painted.fill;
+  }
+  for (const label of grids.querySelectorAll("[data-layer]")) {
+    const cells = [...label.parentElement.querySelectorAll("[data-head]")];
+    const off = cells.length > 0 && cells.every((cell) => state.off.has(cell.dataset.head));
+    label.setAttribute("aria-pressed", String(off));
+  }
 }
 
 /* Tokens with bars for relevance: blue for, red against. */

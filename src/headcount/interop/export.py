@@ -54,7 +54,7 @@ def export(
     lines: Sequence[str] = (),
     progress: Progress = silent,
 ) -> Exported:
-    """Write a run (or the one in that folder) for another engine; `headcount.export`.
+    """Write a run for another engine, load it there and compare it with the run.
 
     `to` is a name of EXPORTS. Random sentences are compared; `lines` are compared as well.
     """

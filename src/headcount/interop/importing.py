@@ -61,7 +61,9 @@ def import_run(
     prefix: str = "",
     progress: Progress = silent,
 ) -> Imported:
-    """Make a run of a model of `transformers`: a folder of this machine, or a name on the hub.
+    """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5.
+
+    `name` is a folder of this machine, or a name on the hub.
 
     The new run is loaded again and compared with the model before `out` exists; its logits must
     be the same to 1e-4. Languages (`languages` is both at once) are needed where a model knows

@@ -67,7 +67,7 @@ def plot_matrix(
 
 def new_axes(columns: int, rows: int) -> Axes:
     """Axes of a new figure with room for so many tokens."""
-    from matplotlib.figure import Figure
+    from headcount.picture import Picture
 
-    figure = Figure(figsize=(1.6 + CELL * columns, 1.4 + CELL * rows), layout="constrained")
+    figure = Picture(figsize=(1.6 + CELL * columns, 1.4 + CELL * rows), layout="constrained")
     return figure.subplots()

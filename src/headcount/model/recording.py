@@ -70,8 +70,9 @@ class Recording(dict[Place, Tensor]):
 
     def __missing__(self, name: object) -> Tensor:
         if isinstance(name, str):
-            part, layer, kind = (*name.split("."), "", "")[:3]
-            place = (part, int(layer) if layer.isdigit() else -1, kind)
+            part, *layer, kind = name.split(".")
+            number = "".join(layer) or "0"  # `enc_in.result`: there is one layer only
+            place = (part, int(number) if number.isdigit() else -1, kind)
             if place in self:
                 return self[place]
         raise KeyError(name)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from headcount.distribution import Workers, connect
 from headcount.files import owned
@@ -18,25 +18,49 @@ from headcount.training.train import Observer
 
 
 def prune(
-    baseline: Path | str,
+    baseline: Run | Path | str,
     train: Path | str,
     out: Path | str,
     settings: PruneSettings | None = None,
     *,
+    penalty: float | None = None,
+    keep: int | None = None,
+    by: str | None = None,
+    even: bool = False,
+    sites: str | Sequence[str] = ("enc",),
+    train_only: str | Sequence[str] | None = None,
+    from_scratch: bool = False,
+    seed: int = 1,
+    updates: int | None = None,
+    finetune: int | None = None,
+    steps: int = 4,
+    learning_rate: float = 5e-4,
+    gate_learning_rate: float | None = None,
+    start: float = 2.5,
+    warmup: int | None = None,
+    patience: int = 200,
+    batch_tokens: int | None = None,
+    minutes: float | None = None,
+    dev_sentences: int = 1000,
+    bleu_sentences: int = 500,
     resume: bool = False,
     progress: Progress = silent,
     observe: Observer = lambda line: None,
     workers: Workers | None = None,
-    **fields: Any,
 ) -> Run:
-    """Prune the run `baseline` into the new run folder `out`, training on the corpus `train`.
+    """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest.
 
-    `settings`, or its fields as plain arguments, say how: `prune(run, corpus, out, penalty=0.01)`.
+    The run `baseline` becomes the new run folder `out`; training is on the corpus `train`.
+
+    `settings`, or its fields as plain arguments, say how: `prune(run, corpus, out, penalty=0.01)`;
+    `PruneSettings` explains them.
     The baseline is only read. `pruning.json` in the new run says what was done. An interrupted
     call leaves a folder that the same call with `resume` continues; a finished one is returned as
     it is. Under torchrun all workers share every update, unless `workers` says otherwise.
     """
-    baseline, train, out = Path(baseline), Path(train), Path(out)
+    fields = {name: value for name, value in locals().items() if name in PruneSettings.model_fields}
+    baseline = baseline.folder if isinstance(baseline, Run) else Path(baseline)
+    train, out = Path(train), Path(out)
     with connect(workers) as workers, owned(out, workers.leader):
         source = load_run(baseline, workers.device)
         settings = (settings or make_settings(**fields)).resolved(source.config)

@@ -111,7 +111,9 @@ def prune_sweep(
     jobs: int = 1,
     progress: Progress = silent,
 ) -> list[Row]:
-    """Make all prunings that are not finished yet, and the table of all, the baseline first.
+    """Prune one run many times; resumable, one table; under torchrun spread over its ranks.
+
+    Makes all prunings that are not finished yet, and the table of all, the baseline first.
 
     Under torchrun every rank makes its share (the folder must be one that all ranks see) and the
     first one waits for the others and makes the table; else `jobs` processes share the work.

@@ -117,7 +117,7 @@ def rank(
     progress: Progress | None = None,
     workers: Workers | None = None,
 ) -> Ranking:
-    """Rank the heads of a run on some sentences.
+    """Measure how much each head matters.
 
     source     a file with one sentence per line, or a list of sentences; `reference` likewise
     by         measures, `"lrp,confidence"` or a list: names of `MEASURES`, some of which need

@@ -62,7 +62,7 @@ def roles(
     save: bool = False,
     progress: Progress | None = None,
 ) -> Roles:
-    """Name the roles of a run's heads on the given sentences (Sec. 5).
+    """Name what each head does.
 
     source      a file with one sentence a line, or the sentences; without it, `conllu`'s own text
     conllu      parses of these sentences; without it, spaCy parses them

@@ -50,7 +50,7 @@ def demo(
     minutes: float | None = None,
     watch: Callable[[], None] = lambda: None,
 ) -> StudyResults:
-    """The whole story on a small real corpus: rank heads, name them, prune them, write a report.
+    """The whole story on a small real corpus: rank heads, name them, prune them, open a report.
 
     out      where everything is written
     corpus   another corpus; `builtin` needs no network

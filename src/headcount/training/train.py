@@ -46,7 +46,9 @@ def train(
     *,
     set: Iterable[str] = (),
 ) -> tuple[Run, TrainingState]:
-    """Train a model into the folder `out`; `resume` goes on where an earlier call stopped.
+    """Train a Transformer translation model; under torchrun on several devices or machines.
+
+    It is written into the folder `out`; `resume` goes on where an earlier call stopped.
 
     `recipe` is a recipe's path, with `set` for changes (`["model.layers=3"]`), or a configuration.
     Told to stop (Ctrl-C, SIGTERM) it saves, and raises `Interrupted`.

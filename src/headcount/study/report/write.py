@@ -46,7 +46,9 @@ def write_report(
     sentences: int = SENTENCES,
     progress: Progress = silent,
 ) -> Written:
-    """Write figures, tables, `claims.json` and the page of a study, or of one run.
+    """Check claims, draw figures and tables, and write one self-contained HTML page.
+
+    `folder` is a study's, or one run's.
 
     out        the page's path; by default `report.html` in the folder
     source     sentences for the explorer; by default the test set of the study's corpora
