@@ -4,8 +4,8 @@
 
 FOLDER gets a checkpoint of NLLB-200-distilled-600M's shape with random weights in float16, and the
 runs that are made of it; delete it afterwards (about 8 GB). Every stage is a process of its own, so
-that its peak is its own. Prints a line for each: seconds, peak of resident memory, and that peak as
-a multiple of the weights in float32.
+that its peak is its own. Prints a line for each: seconds, those of the CPU, peak of resident
+memory, and that peak as a multiple of the weights in float32.
 """
 
 from __future__ import annotations
@@ -59,13 +59,14 @@ def main() -> None:
         ],
     }
     for name, arguments in stages.items():
-        seconds, peak = measured([sys.executable, "-m", "headcount", *arguments, "--quiet"])
+        seconds, work, peak = measured([sys.executable, "-m", "headcount", *arguments, "--quiet"])
         weights = 4 * parameters(run)
         print(
             json.dumps(
                 {
                     "stage": name,
                     "seconds": round(seconds, 1),
+                    "cpu_seconds": round(work, 1),
                     "peak_gb": round(peak / 1e9, 2),
                     "times_float32_weights": round(peak / weights, 2),
                     "weights_gb": round(weights / 1e9, 2),
@@ -116,14 +117,15 @@ def make_checkpoint(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def measured(command: list[str]) -> tuple[float, int]:
-    """Seconds and the peak of resident memory, in bytes, of a command."""
+def measured(command: list[str]) -> tuple[float, float, int]:
+    """Seconds, those of the CPU, and the peak of resident memory, in bytes, of a command."""
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     if os.waitstatus_to_exitcode(status):
         sys.exit(f"failed: {' '.join(command)}")
-    return time.perf_counter() - start, usage.ru_maxrss * 1024
+    work = usage.ru_utime + usage.ru_stime
+    return time.perf_counter() - start, work, usage.ru_maxrss * 1024
 
 
 def parameters(run: Path) -> int:
