@@ -78,7 +78,7 @@ def main() -> None:
             name: stack.enter_context(Contender(peers, *script, str(folder)))
             for name, script in scripts.items()
         }
-        found = {
+        results = {
             "machine": machine(),
             "threads": 1,
             "rounds": options.rounds,
@@ -86,8 +86,8 @@ def main() -> None:
             "versions": {n: each.versions for n, each in ({OWN: own} | others).items()},
             **{name: _measure(name, own, others, options.rounds) for name in BATCHES},
         }
-    write_json(options.out, found)
-    print(json.dumps(found, indent=1))
+    write_json(options.out, results)
+    print(json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -154,18 +154,18 @@ def _measure(
         work[f"{OWN} as {name}"] = partial(own.run, f"{name}, {batch}")
     costs = take_turns(work, rounds)
     sentences = len(costs[next(iter(others))][0]["outputs"])
-    found: dict[str, Any] = {"sentences": sentences}
+    results: dict[str, Any] = {"sentences": sentences}
     for clock in ("cpu", "wall"):
         seconds = {name: column(each, clock) for name, each in costs.items()}
-        found[f"sentences_per_{clock}_second"] = {
+        results[f"sentences_per_{clock}_second"] = {
             name: spread([sentences / s for s in each]) for name, each in seconds.items()
         }
-        found[f"faster_than_{clock}"] = {
+        results[f"faster_than_{clock}"] = {
             name: ratios(seconds[name], seconds[f"{OWN} as {name}"]) for name in others
         }
-    found["same_translations"] = {name: _same(name, costs) for name in others}
-    found["tokens"] = {name: sum(map(len, each[0]["outputs"])) for name, each in costs.items()}
-    return found
+    results["same_translations"] = {name: _same(name, costs) for name in others}
+    results["tokens"] = {name: sum(map(len, each[0]["outputs"])) for name, each in costs.items()}
+    return results
 
 
 def _same(peer: str, costs: dict[str, list[Cost]]) -> float:

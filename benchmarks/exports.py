@@ -74,12 +74,12 @@ def _contestants(folder: Path, temporary: Path, sources: list[str]) -> list[dict
         "difference": 0.0,
         "translate": _headcount(run, sources),
     }
-    found = [own]
+    results = [own]
     for precision in ("float32", "int8"):
         out = temporary / precision
         exported = export(run, "ctranslate2", out, precision=precision, lines=sources)
         size = (out / "model.bin").stat().st_size
-        found.append(
+        results.append(
             own
             | {
                 "engine": f"CTranslate2 {precision}",
@@ -89,7 +89,7 @@ def _contestants(folder: Path, temporary: Path, sources: list[str]) -> list[dict
                 "translate": _ctranslate2(run, out, sources),
             }
         )
-    return found
+    return results
 
 
 def _headcount(run: Run, sources: list[str]) -> Translate:

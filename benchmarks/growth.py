@@ -67,15 +67,15 @@ def main() -> None:
     options = _options()
     torch.set_num_threads(1)
     keep_freed_memory()
-    found: dict[str, Any] = {"machine": machine(), "threads": 1, "rounds": options.rounds}
+    results: dict[str, Any] = {"machine": machine(), "threads": 1, "rounds": options.rounds}
     for name, task in TASKS.items():
-        found[name] = {grows: _grow(task, grows, options.rounds) for grows in SIZES}
-        for grows, each in found[name].items():
+        results[name] = {grows: _grow(task, grows, options.rounds) for grows in SIZES}
+        for grows, each in results[name].items():
             each["expected"] = EXPECTED[name][grows]
             each["expected_memory"] = EXPECTED_MEMORY[name][grows]
-    write_json(options.out, found)
-    _plot(found, options.out.with_suffix(".svg"))
-    print(json.dumps(found, indent=1))
+    write_json(options.out, results)
+    _plot(results, options.out.with_suffix(".svg"))
+    print(json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -120,23 +120,25 @@ def _prepare(
     torch.manual_seed(1)
     config = ModelConfig(layers=2, heads=chosen["heads"], width=128, ff_width=512)
     model = Transformer(config, VOCABULARY, VOCABULARY)
-    chance = torch.Generator().manual_seed(1)
+    rng = torch.Generator().manual_seed(1)
     count = chosen["corpus"] // BATCH
     rows = chosen["batch"] if grows == "batch" else BATCH
-    return task(model, [_batch(rows, chosen["length"], chance) for _ in range(count)])
+    return task(model, [_batch(rows, chosen["length"], rng) for _ in range(count)])
 
 
-def _batch(rows: int, length: int, chance: torch.Generator) -> Batch:
+def _batch(rows: int, length: int, rng: torch.Generator) -> Batch:
     """Random sentences of one length, EOS at their ends."""
 
     def tokens() -> Tensor:
-        drawn = torch.randint(4, VOCABULARY, (rows, length), generator=chance)
+        drawn = torch.randint(4, VOCABULARY, (rows, length), generator=rng)
         drawn[:, -1] = 3
         return drawn
 
     source, labels = tokens(), tokens()
-    given = torch.cat([torch.full((rows, 1), 2), labels[:, :-1]], 1)
-    return Batch(source, given, labels, torch.arange(rows).numpy(), rows * length, rows * length)
+    target_input = torch.cat([torch.full((rows, 1), 2), labels[:, :-1]], 1)
+    return Batch(
+        source, target_input, labels, torch.arange(rows).numpy(), rows * length, rows * length
+    )
 
 
 def _training(model: Transformer, batches: list[Batch]) -> Prepared:
@@ -192,7 +194,7 @@ def _sentences(batch: Batch) -> SentenceBatch:
 TASKS = {"training": _training, "LRP": _lrp, "roles": _roles}
 
 
-def _plot(found: dict[str, Any], path: Path) -> None:
+def _plot(results: dict[str, Any], path: Path) -> None:
     """Time above, memory below, one column for each thing that grows."""
     import matplotlib
 
@@ -205,7 +207,7 @@ def _plot(found: dict[str, Any], path: Path) -> None:
         for row, (values, power, label) in enumerate(rows):
             axis = axes[row][column]
             for name in TASKS:
-                each = found[name][grows]
+                each = results[name][grows]
                 axis.loglog(
                     each["sizes"], each[values], marker="o", label=f"{name}: {each[power]:+.2f}"
                 )

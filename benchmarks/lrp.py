@@ -82,7 +82,7 @@ def main() -> None:
     model, sources, prefixes = _material(options)
     batches = _batches(sources, prefixes)
     slow = _batches(sources[: options.slow], prefixes[: options.slow], alone=True)
-    found = {
+    results = {
         "machine": machine(),
         "run": str(options.run or "untrained"),
         "sentences": len(sources),
@@ -94,9 +94,9 @@ def main() -> None:
     }
     torch.set_num_threads(os.cpu_count() or 1)
     everything = _compare(model, batches, slow, options.rounds, time.perf_counter)
-    found["all_cores"] = {"threads": torch.get_num_threads(), **everything}
-    write_json(HERE / "results" / "lrp.json", found)
-    print(json.dumps(found, indent=1))
+    results["all_cores"] = {"threads": torch.get_num_threads(), **everything}
+    write_json(HERE / "results" / "lrp.json", results)
+    print(json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -207,7 +207,10 @@ def _compare(
         }
         for name in RULES
     }
-    return {"ms_per_step": {name: _spread(found) for name, found in times.items()}, "rules": ratios}
+    return {
+        "ms_per_step": {name: _spread(results) for name, results in times.items()},
+        "rules": ratios,
+    }
 
 
 def _roofline(model: Transformer, batches: list[Batch], slow: list[Batch]) -> dict[str, Any]:
@@ -250,14 +253,14 @@ def _interleaved(
 
 def _growth(model: Transformer, rounds: int) -> dict[str, Any]:
     """Cost of one sentence against its length, source and target alike."""
-    chance = torch.Generator().manual_seed(1)
+    rng = torch.Generator().manual_seed(1)
     lengths = (8, 16, 32, 64)
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name in ("ratio, linear layer norm", "alphabeta, identity layer norm"):
         propagation = Propagation(model, RULES[name])
         work = {}
         for length in lengths:
-            tokens = torch.randint(4, 1000, (8, length), generator=chance)
+            tokens = torch.randint(4, 1000, (8, length), generator=rng)
             batch = Batch(tokens, tokens, [length] * 8)
             work[str(length)] = (lambda b=batch, p=propagation: _lrp(p, [b])), 8
         medians = {
@@ -266,11 +269,11 @@ def _growth(model: Transformer, rounds: int) -> dict[str, Any]:
         }
         points = [(math.log(float(k)), math.log(v)) for k, v in medians.items()]
         slope, _ = statistics.linear_regression(*zip(*points, strict=True))
-        found[name] = {
+        results[name] = {
             "ms_per_sentence": {k: round(v, 2) for k, v in medians.items()},
             "exponent": round(slope, 2),
         }
-    return found
+    return results
 
 
 def _ratio(above: list[float], below: list[float]) -> dict[str, float]:

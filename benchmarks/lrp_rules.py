@@ -89,10 +89,10 @@ def correlation(first: Tensor, second: Tensor, layers: list[list[int]]) -> Tenso
 
 def halves(evidence: Evidence, layers: list[list[int]]) -> float:
     """The mean correlation between random halves of the sentences."""
-    chance = torch.Generator().manual_seed(1)
+    rng = torch.Generator().manual_seed(1)
     picks = torch.zeros(HALVINGS, len(evidence.sums), dtype=torch.float64)
     for row in picks:
-        row[torch.randperm(len(row), generator=chance)[: len(row) // 2]] = 1
+        row[torch.randperm(len(row), generator=rng)[: len(row) // 2]] = 1
     sides = evidence.resampled(picks), evidence.resampled(1 - picks)
     return float(correlation(*sides, layers).nanmean())
 
@@ -115,8 +115,8 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
     base: Tensor | None = None
     rows = {}
     for options in COMBINATIONS:
-        found = measured(run, sentences, ("lrp",), options)
-        lrp = found.evidence["lrp"]
+        results = measured(run, sentences, ("lrp",), options)
+        lrp = results.evidence["lrp"]
         samples = lrp.resampled(draws)
         agreed = correlation(samples, ablation.resampled(draws), layers)
         base = agreed if base is None else base
@@ -133,14 +133,14 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
             "gain": float((agreed - base).mean()),
             "gain interval": interval(agreed - base),
             "top share": statistics.mean(float(values[0, places].max()) for places in layers),
-            "sum |R|": max(station.magnitude for station in found.audit),
-            "biases": sum(station.bias for station in found.audit),
-            "lost": sum(station.rest for station in found.audit),
-            "unusable steps": max(found.unusable.values()),
+            "sum |R|": max(station.magnitude for station in results.audit),
+            "biases": sum(station.bias for station in results.audit),
+            "lost": sum(station.rest for station in results.audit),
+            "unusable steps": max(results.unusable.values()),
         }
         rows[name_of(options)] = row
     own = {name: stability(e, draws, layers) for name, e in yardsticks.evidence.items()}
-    return {"rules": rows, "yardsticks": own, "steps": found.steps}
+    return {"rules": rows, "yardsticks": own, "steps": results.steps}
 
 
 def digest(folder: Path) -> str:
@@ -156,8 +156,8 @@ def lasting(run: Run, sentences: Sentences, checkpoints: list[Path]) -> dict[str
     for checkpoint in (checkpoints[0], checkpoints[-1]):
         load_weights(run.model, checkpoint / WEIGHTS)
         for options in LASTING:
-            found = measured(run, sentences, ("lrp",), options)
-            ends.setdefault(name_of(options), []).append(found.evidence["lrp"].values()[None])
+            results = measured(run, sentences, ("lrp",), options)
+            ends.setdefault(name_of(options), []).append(results.evidence["lrp"].values()[None])
         others = measured(run, sentences, YARDSTICKS)
         for name, evidence in others.evidence.items():
             ends.setdefault(name, []).append(evidence.values()[None])
@@ -166,7 +166,7 @@ def lasting(run: Run, sentences: Sentences, checkpoints: list[Path]) -> dict[str
     return {"updates": [int(c.name) for c in (checkpoints[0], checkpoints[-1])], **agreed}
 
 
-def markdown(found: dict[str, Any]) -> str:
+def markdown(results: dict[str, Any]) -> str:
     """A table of one run."""
     lines = [
         "| rule, layer norm, normalise | halves | bootstrap | checkpoints "
@@ -174,8 +174,8 @@ def markdown(found: dict[str, Any]) -> str:
         "| top share | sum abs(R) |",
         "|---|" + "---:|" * 11,
     ]
-    last = found["checkpoints"]
-    for name, row in found["rules"].items():
+    last = results["checkpoints"]
+    for name, row in results["rules"].items():
         low, high = row["ablation interval"]
         by_site = " | ".join(f"{row['ablation'][site]:.2f}" for site in SITES)
         gain = "{:+.2f} ({:+.2f}..{:+.2f})".format(row["gain"], *row["gain interval"])
@@ -184,7 +184,7 @@ def markdown(found: dict[str, Any]) -> str:
             f"| {row['ablation']['all']:.2f} ({low:.2f}..{high:.2f}) | {by_site} | {gain} "
             f"| {row['gradient']['all']:.2f} | {row['top share']:.2f} | {row['sum |R|']:.3g} |"
         )
-    for name, row in found["yardsticks"].items():
+    for name, row in results["yardsticks"].items():
         stable = f"{row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))}"
         lines.append(f"| ({name} itself) | {stable} |" + " |" * 8)
     return "\n".join(lines)
@@ -208,15 +208,17 @@ def main() -> None:
         weights, checkpoints = digest(folder), list_checkpoints(folder)
         run = load_run(folder)
         sentences = load_sentences(run, arguments.src, arguments.ref, arguments.sentences)
-        found = compare(run, sentences)
-        found |= {"sentences": len(sentences), "weights": weights}
-        found["checkpoints"] = lasting(run, sentences, checkpoints)
+        comparison = compare(run, sentences)
+        comparison |= {"sentences": len(sentences), "weights": weights}
+        comparison["checkpoints"] = lasting(run, sentences, checkpoints)
         if digest(folder) != weights or not set(checkpoints) <= set(list_checkpoints(folder)):
             raise SystemExit(
                 f"{folder} was trained on meanwhile: these are figures of no one model."
             )
-        print(f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(found)}\n", flush=True)
-        results[os.path.relpath(folder)] = found
+        print(
+            f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(comparison)}\n", flush=True
+        )
+        results[os.path.relpath(folder)] = comparison
         write_json(HERE / "results" / "lrp_rules.json", results)
 
 

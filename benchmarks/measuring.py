@@ -68,8 +68,8 @@ class Contender:
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(f"{self.process.args} ended: exit code {self.process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        results: dict[str, Any] = json.loads(line)
+        return results
 
     def __enter__(self) -> Contender:
         return self

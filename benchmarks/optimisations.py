@@ -51,7 +51,7 @@ def main() -> None:
     tokens = {name: column(rounds, "source_tokens")[0] for name, rounds in costs.items()}
     if len(set(tokens.values())) > 1:
         raise RuntimeError(f"Contenders did not train on the same tokens: {tokens}")
-    found = {
+    results = {
         "machine": machine(),
         "updates": options.updates,
         "rounds": options.rounds,
@@ -65,17 +65,17 @@ def main() -> None:
             for name in names
         },
     }
-    write_json(options.out, found)
-    print(json.dumps(found, indent=1))
+    write_json(options.out, results)
+    print(json.dumps(results, indent=1))
 
 
 def _check_gradients(contenders: Mapping[str, Contender]) -> None:
     """Without dropout all must have the same loss and gradient over all pairs."""
-    found = {name: each.run("gradient") for name, each in contenders.items()}
+    results = {name: each.run("gradient") for name, each in contenders.items()}
     for figure in ("loss", "norm"):
-        values = [float(each[figure]) for each in found.values()]
+        values = [float(each[figure]) for each in results.values()]
         if max(values) > (1 + LARGEST_DIFFERENCE) * min(values):
-            raise RuntimeError(f"Contenders do not compute the same {figure}: {found}")
+            raise RuntimeError(f"Contenders do not compute the same {figure}: {results}")
 
 
 def _options() -> argparse.Namespace:

@@ -54,8 +54,8 @@ def main() -> None:
     if options.rounds > 1 and not options.python:
         sys.exit("--rounds is for peers (--python): alone, a second round would find all prepared.")
     if options.step:
-        found = STEPS[options.step](options.folder, options.vocabulary)
-        print(json.dumps({**found, **_cpu_used()}))
+        results = STEPS[options.step](options.folder, options.vocabulary)
+        print(json.dumps({**results, **_cpu_used()}))
         return
     if not options.python:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one worker, see above
@@ -230,11 +230,11 @@ def _cpu() -> str:
 
 def _write_texts(corpus: Path, folder: Path, text: str, pairs: int) -> float:
     """Two aligned files of so many pairs; their size in MB."""
-    found = sorted(corpus.glob("train.*"), key=lambda path: path.suffix != ".en")
-    if len(found) != 2:
+    paths = sorted(corpus.glob("train.*"), key=lambda path: path.suffix != ".en")
+    if len(paths) != 2:
         sys.exit(f"{corpus} does not hold one train.en and one other train file.")
     size = 0
-    for seed, (side, path) in enumerate(zip(SIDES, found, strict=True)):
+    for seed, (side, path) in enumerate(zip(SIDES, paths, strict=True)):
         lines: Iterator[str] = chain.from_iterable(map(read_lines, repeat(path)))
         if text == "varied":
             lines = _varied(lines, seed)
@@ -245,13 +245,13 @@ def _write_texts(corpus: Path, folder: Path, text: str, pairs: int) -> float:
 
 
 def _varied(lines: Iterator[str], seed: int) -> Iterator[str]:
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     for line in lines:
         words = line.split(" ")
         for i, word in enumerate(words):
-            if len(word) > 2 and chance.random() < 0.05:
+            if len(word) > 2 and rng.random() < 0.05:
                 letters = list(word)
-                a, b = chance.sample(range(len(word)), 2)
+                a, b = rng.sample(range(len(word)), 2)
                 letters[a], letters[b] = letters[b], letters[a]
                 words[i] = "".join(letters)
         yield " ".join(words)

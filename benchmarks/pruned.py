@@ -40,7 +40,7 @@ def main() -> None:
     lines = [sentence.text for sentence, _ in generate(options.sentences, seed=3)]
     with tempfile.TemporaryDirectory() as temporary:
         folders = _runs(Path(temporary), lines)
-        found = bench(
+        results = bench(
             folders,
             lines,
             rounds=options.rounds,
@@ -53,7 +53,9 @@ def main() -> None:
         "threads": 1,
         "rounds": options.rounds,
         "sentences": len(lines),
-        "models": {name: _against(each, found[0]) for name, each in zip(KEPT, found, strict=True)},
+        "models": {
+            name: _against(each, results[0]) for name, each in zip(KEPT, results, strict=True)
+        },
     }
     write_json(options.out, result)
     print(json.dumps(result, indent=1))
@@ -74,31 +76,31 @@ def _runs(folder: Path, lines: list[str]) -> list[Path]:
     torch.manual_seed(1)
     # A few sentences make a small vocabulary; its size decides what the output layer costs.
     model = Transformer(config.model, tokenizer.size, tokenizer.size).eval()
-    made = []
+    paths = []
     for name, kept in KEPT.items():
         limits = dict(zip(("enc", "dec", "cross"), kept, strict=True))
         closed: list[Head] = [h for h in model.head_list() if h.index >= limits[h.site]]
         path = folder / name.replace(" ", "-")
         Run(path, config, remove_heads(model, closed), tokenizer, tokenizer).save()
-        made.append(path)
-    return made
+        paths.append(path)
+    return paths
 
 
 def _against(pruned: Bench, full: Bench) -> dict[str, Any]:
     """Speed-ups over the full model beside their ceilings."""
-    found: dict[str, Any] = {"heads": pruned.heads, "parameters": pruned.parameters}
+    results: dict[str, Any] = {"heads": pruned.heads, "parameters": pruned.parameters}
     for task, timing in pruned.timings.items():
         removed = pruned.encode_removed if "encode" in task else pruned.translate_removed
         ceiling = 1 / (1 - removed)
         speed_up = full.timings[task].median / timing.median
-        found[task] = {
+        results[task] = {
             "cpu_ms_a_sentence": round(1000 * timing.median, 3),
             "quartiles": [round(1000 * timing.low, 3), round(1000 * timing.high, 3)],
             "speed_up": round(speed_up, 3),
             "ceiling": round(ceiling, 3),
             "of_ceiling": round(speed_up / ceiling, 3),
         }
-    return found
+    return results
 
 
 if __name__ == "__main__":

@@ -26,12 +26,12 @@ def _load() -> dict[str, Results]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))}
 
 
-def render(found: dict[str, Results]) -> str:
+def render(results: dict[str, Results]) -> str:
     """The whole page; a benchmark without results is left out of it."""
-    parts = [HEAD, _table(AIMS_HEAD, [_aim_cells(row) for row in aims(found)])]
+    parts = [HEAD, _table(AIMS_HEAD, [_aim_cells(row) for row in aims(results)])]
     for name, section in SECTIONS.items():
-        if name in found:
-            parts.append(section(found[name]))
+        if name in results:
+            parts.append(section(results[name]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -52,12 +52,12 @@ ctranslate2` gives the same translations at its speed."""
 AIMS_HEAD = ("what", "against", "aim", "measured", "reached")
 
 
-def aims(found: dict[str, Results]) -> list[Row]:
+def aims(results: dict[str, Results]) -> list[Row]:
     """The table of aims: one row for each that was measured."""
     rows: list[Row] = []
     for name, maker in AIMS.items():
-        if name in found:
-            rows.extend(maker(found[name]))
+        if name in results:
+            rows.extend(maker(results[name]))
     return rows
 
 
@@ -84,10 +84,10 @@ def _lrp_aims(result: Results) -> Iterable[Row]:
         what = f"LRP ({rule})"
         wall = result["all_cores"]["rules"][rule]["faster_than_stepwise"]
         once, passes = each["faster_than_stepwise"], each["of_backward"]
-        for which, found in ((f"{threads} threads, wall", wall), ("1 thread", once)):
-            reached = found["median"] >= 20
+        for which, results in ((f"{threads} threads, wall", wall), ("1 thread", once)):
+            reached = results["median"] >= 20
             against = f"one step at a time, {which}"
-            yield what, against, "at least 20x", _times(found), reached
+            yield what, against, "at least 20x", _times(results), reached
         reached = passes["median"] <= 1.5
         yield what, "backward passes", "at most 1.5x their time", _times(passes), reached
 

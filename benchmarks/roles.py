@@ -68,7 +68,7 @@ def main() -> None:
         text = Text.given(options.src, None if options.src else treebank, None, options.sentences)
         if options.src is not None:
             text = text.parsed(folder, run.config.data.source, 1, None)
-        found = {
+        results = {
             "machine": platform.processor() or platform.machine(),
             "threads": options.threads,
             "run": str(options.run or "untrained"),
@@ -76,8 +76,8 @@ def main() -> None:
             **_speed(run, text, options.rounds),
             "memory": _memory(folder, run, options.sizes),
         }
-    write_json(HERE / "results" / "roles.json", found)
-    print(json.dumps(found, indent=1))
+    write_json(HERE / "results" / "roles.json", results)
+    print(json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -205,7 +205,7 @@ def _memory(folder: Path, run: Run, sizes: str) -> list[dict[str, float]]:
     if not (run.folder / "model.safetensors").exists():
         return []
     sentences = [sentence for sentence, _ in generate(2000, seed=1)]
-    found = []
+    results = []
     for size in map(int, filter(None, sizes.split(","))):
         treebank = folder / f"{size}.conllu"
         endless = chain.from_iterable(repeat(sentences))
@@ -215,8 +215,8 @@ def _memory(folder: Path, run: Run, sizes: str) -> list[dict[str, float]]:
         done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
         seconds = round(time.perf_counter() - begin, 1)
         peak = round(float(done.stdout.split()[-1]))
-        found.append({"sentences": size, "peak_rss_mb": peak, "seconds": seconds})
-    return found
+        results.append({"sentences": size, "peak_rss_mb": peak, "seconds": seconds})
+    return results
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
     rounds = ["--rounds", "2"] if quick else []
     few = ["--sentences", "32"] if quick else []
     sizes = [*(["--pairs", "10000,100000"] if quick else []), *where]
-    found = {
+    results = {
         "training": ["training.py", *own, *where, *rounds, *([] if quick else ["--two"])],
         "optimisations": ["optimisations.py", *where, *rounds],
         "decoding": ["decoding.py", *own, *where, *rounds, *few],
@@ -46,8 +46,8 @@ def commands(quick: bool, peers: Path, corpus: Path) -> dict[str, list[str]]:
     }
     if not quick:
         million = "prepare-peers-1-million"
-        found[million] = side_by_side(1_000_000, f"{million}.json")
-    return found
+        results[million] = side_by_side(1_000_000, f"{million}.json")
+    return results
 
 
 def main() -> None:

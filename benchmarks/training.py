@@ -78,7 +78,7 @@ def main() -> None:
             costs = take_turns(work, options.rounds)
             versions = {name: each.versions for name, each in contenders.items()}
         two = two_ways(options, folder) if options.two else None
-    found = {
+    results = {
         "machine": machine(),
         "threads": options.threads,
         "updates": options.updates,
@@ -89,9 +89,9 @@ def main() -> None:
         **_summary(costs, flops),
     }
     if two:
-        found["two_cores"] = two
-    write_json(options.out, found)
-    print(json.dumps(found, indent=1))
+        results["two_cores"] = two
+    write_json(options.out, results)
+    print(json.dumps(results, indent=1))
 
 
 def _options() -> argparse.Namespace:
@@ -250,23 +250,25 @@ def _summary(costs: dict[str, list[Cost]], flops: float) -> dict[str, Any]:
     tokens = {name: column(costs[name], "source_tokens")[0] for name in (OWN, *peers)}
     if len(set(tokens.values())) > 1:
         raise RuntimeError(f"contenders did not train on the same tokens: {tokens}")
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for clock in ("cpu", "wall"):
         seconds = {name: column(rounds, clock) for name, rounds in costs.items()}
         peak = [each["flops"] / each[clock] for each in costs[PEAK]]
-        found[f"source_tokens_per_{clock}_second"] = {
+        results[f"source_tokens_per_{clock}_second"] = {
             name: spread([tokens[name] / s for s in seconds[name]]) for name in (OWN, *peers)
         }
-        found[f"faster_than_{clock}"] = {
+        results[f"faster_than_{clock}"] = {
             name: ratios(seconds[name], seconds[OWN]) for name in peers
         }
-        found[f"peak_gflops_{clock}"] = spread([each / 1e9 for each in peak])
-        found[f"flops_utilisation_{clock}"] = {
+        results[f"peak_gflops_{clock}"] = spread([each / 1e9 for each in peak])
+        results[f"flops_utilisation_{clock}"] = {
             name: spread([flops / s / p for s, p in zip(seconds[name], peak, strict=True)])
             for name in (OWN, *peers)
         }
-    found["peak_rss_mb"] = {name: column(costs[name], "peak_rss_mb")[-1] for name in (OWN, *peers)}
-    return found
+    results["peak_rss_mb"] = {
+        name: column(costs[name], "peak_rss_mb")[-1] for name in (OWN, *peers)
+    }
+    return results
 
 
 if __name__ == "__main__":

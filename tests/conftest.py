@@ -70,10 +70,10 @@ def make_tokens() -> Callable[..., torch.Tensor]:
     """`make_tokens(lengths, size, seed)`: random sentences with EOS, padded `[batch, longest]`."""
 
     def make(lengths: list[int], size: int = 19, seed: int = 0) -> torch.Tensor:
-        chance = torch.Generator().manual_seed(seed)
+        rng = torch.Generator().manual_seed(seed)
         rows = torch.full((len(lengths), max(lengths) + 1), PAD)
         for row, length in zip(rows, lengths, strict=True):
-            row[:length] = torch.randint(EOS + 1, size, (length,), generator=chance)
+            row[:length] = torch.randint(EOS + 1, size, (length,), generator=rng)
             row[length] = EOS
         return rows
 

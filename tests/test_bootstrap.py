@@ -9,9 +9,9 @@ from headcount.bootstrap import GROUPS, Bootstrap, divide, groups_for
 
 
 def test_sums_are_those_of_the_sentences_drawn() -> None:
-    chance = np.random.default_rng(3)
-    hits = chance.integers(0, 4, size=(7, 2, 3))
-    totals = hits + chance.integers(0, 3, size=hits.shape)
+    rng = np.random.default_rng(3)
+    hits = rng.integers(0, 4, size=(7, 2, 3))
+    totals = hits + rng.integers(0, 3, size=hits.shape)
     bootstrap = Bootstrap.seeded(7, replicates=5)
     assert (bootstrap.draws.sum(1) == 7).all()
     ratios = bootstrap.ratios(hits, totals)

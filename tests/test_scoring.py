@@ -22,10 +22,10 @@ WORDS = ["the", "cat", "sees", "a", "big", "dog", ",", "and", "it", "barks", "at
 
 def random_test_set(lines: int, noise: float, seed: int) -> tuple[list[str], list[str]]:
     """References, and hypotheses with some words replaced."""
-    chance = random.Random(seed)
-    references = [chance.choices(WORDS, k=chance.randint(4, 12)) for _ in range(lines)]
+    rng = random.Random(seed)
+    references = [rng.choices(WORDS, k=rng.randint(4, 12)) for _ in range(lines)]
     hypotheses = [
-        [chance.choice(WORDS) if chance.random() < noise else word for word in line]
+        [rng.choice(WORDS) if rng.random() < noise else word for word in line]
         for line in references
     ]
     return [" ".join(line) for line in hypotheses], [" ".join(line) for line in references]

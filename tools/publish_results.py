@@ -76,9 +76,9 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
         if (study / name).is_file():
             shutil.copyfile(study / name, out / name)
     for folder, kinds in KEPT.items():
-        found = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
-        found = [path for path in found if not path.stem.endswith("-phone")]
-        replace(out / folder, {path.name: path for path in found})
+        matches = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
+        matches = [path for path in matches if not path.stem.endswith("-phone")]
+        replace(out / folder, {path.name: path for path in matches})
     publish_runs(study / RUNS, out / RUNS, own)
 
 

@@ -47,9 +47,9 @@ def written(page: str) -> str:
     """A page with the tables between its markers put in anew."""
     for recipe in SECTIONS:
         begin, end = f"<!-- reference: {recipe} -->\n", f"<!-- end of {recipe} -->"
-        before, found, rest = page.partition(begin)
+        before, marker, rest = page.partition(begin)
         _, closed, after = rest.partition(end)
-        if not (found and closed):
+        if not (marker and closed):
             raise ValueError(f"the page has no place for '{recipe}'")
         page = f"{before}{begin}\n{reference(recipe)}\n{end}{after}"
     return page

@@ -29,8 +29,8 @@ def serve(tasks: Mapping[str, Task], packages: list[str]) -> None:
     print(json.dumps({name: version(name) for name in packages}), file=answers, flush=True)
     for line in sys.stdin:
         wall, cpu = time.perf_counter(), time.process_time()
-        found = tasks[line.strip()]()
+        results = tasks[line.strip()]()
         cost = {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        answer = {**cost, "peak_rss_mb": round(peak), **found}
+        answer = {**cost, "peak_rss_mb": round(peak), **results}
         print(json.dumps(answer), file=answers, flush=True)

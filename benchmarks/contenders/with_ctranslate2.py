@@ -27,7 +27,7 @@ def main() -> None:
     numbers = {name: number for number, name in enumerate(names["target"])}
 
     def translate(batches: list[list[list[str]]]) -> dict[str, Any]:
-        found = []
+        outputs = []
         for rows in batches:
             results = engine.translate_batch(
                 rows,
@@ -36,8 +36,8 @@ def main() -> None:
                 min_decoding_length=0,
                 max_decoding_length=work["longest"],
             )
-            found.extend([numbers[token] for token in each.hypotheses[0]] for each in results)
-        return {"outputs": found}
+            outputs.extend([numbers[token] for token in each.hypotheses[0]] for each in results)
+        return {"outputs": outputs}
 
     tasks = {}
     for name, batches in work["tasks"].items():

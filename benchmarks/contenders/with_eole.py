@@ -67,10 +67,10 @@ def _training(folder: Path, shape: dict[str, Any], weights: dict[str, Tensor]) -
     _check_size(model, weights)
     criterion = LossCompute.from_config(config, model, vocabularies)
     trainer = _trainer(model, criterion, config)
-    given = load_file(folder / "batches.safetensors")
+    tensors = load_file(folder / "batches.safetensors")
     batches = [
-        _batch(given[f"{number}.source"], given[f"{number}.target"])
-        for number in range(len(given) // 2)
+        _batch(tensors[f"{number}.source"], tensors[f"{number}.target"])
+        for number in range(len(tensors) // 2)
     ]
 
     def loss() -> dict[str, Any]:
@@ -80,9 +80,9 @@ def _training(folder: Path, shape: dict[str, Any], weights: dict[str, Tensor]) -
         with torch.no_grad():
             states, _, _ = model(chosen["src"], chosen["tgt"], chosen["srclen"])
             scores = model.generator(states.flatten(0, 1))
-            found = nn.functional.cross_entropy(scores, labels, ignore_index=PAD)
+            loss = nn.functional.cross_entropy(scores, labels, ignore_index=PAD)
         model.train()
-        return {"loss": float(found)}
+        return {"loss": float(loss)}
 
     def steps() -> dict[str, Any]:
         """One call of eole's training loop, which sees each batch once."""
@@ -137,10 +137,10 @@ def _config(shape: dict[str, Any]) -> SimpleNamespace:
 
 
 def _vocabulary(size: int) -> pyonmttok.Vocab:
-    made = pyonmttok.Vocab(list(SPECIAL.values()))
+    vocabulary = pyonmttok.Vocab(list(SPECIAL.values()))
     for number in range(len(SPECIAL), size):
-        made.add_token(str(number))
-    return made
+        vocabulary.add_token(str(number))
+    return vocabulary
 
 
 def _trainer(

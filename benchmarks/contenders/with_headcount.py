@@ -108,13 +108,13 @@ def _translation(folder: str) -> dict[str, Task]:
     source, target = run.source_tokenizer, run.target_tokenizer
 
     def translate(batches: list[list[list[int]]], search: Search) -> dict[str, Any]:
-        found = []
+        outputs = []
         for rows in batches:
             longest = max(map(len, rows))
             ids = torch.tensor([row + [source.pad] * (longest - len(row)) for row in rows])
             best = beam_search(run.model, ids, search, start=target.start, eos=target.eos)
-            found.extend(hypotheses[0].tokens for hypotheses in best)
-        return {"outputs": found}
+            outputs.extend(hypotheses[0].tokens for hypotheses in best)
+        return {"outputs": outputs}
 
     tasks: dict[str, Task] = {}
     for kind, settings in work["searches"].items():

@@ -36,8 +36,8 @@ def main() -> None:
     torch.set_num_threads(int(torch.get_num_threads()))
     shape = json.loads((folder / "shape.json").read_text())
     model = make_model(shape, load_file(folder / "weights.safetensors"))
-    made = _training(model, folder, shape) if task == "train" else _translation(model, folder)
-    serve(made, ["joeynmt", "torch"])
+    tasks = _training(model, folder, shape) if task == "train" else _translation(model, folder)
+    serve(tasks, ["joeynmt", "torch"])
 
 
 def make_model(shape: dict[str, Any], weights: dict[str, Tensor]) -> Model:
@@ -73,12 +73,14 @@ def _vocabulary(size: int) -> Vocabulary:
     special = {"unk": UNK, "pad": PAD, "bos": BOS, "eos": EOS}
     settings = {f"{name}_token": f"<{name}>" for name in special}
     settings |= {f"{name}_id": number for name, number in special.items()}
-    made = Vocabulary([], SimpleNamespace(**settings, sep_token=None, sep_id=None, lang_tags=[]))
+    vocabulary = Vocabulary(
+        [], SimpleNamespace(**settings, sep_token=None, sep_id=None, lang_tags=[])
+    )
     # `add_tokens` searches a list for each of them, which takes minutes.
     rest = [str(number) for number in range(len(special), size)]
-    made._itos.extend(rest)
-    made._stoi.update({token: number for number, token in enumerate(rest, len(special))})
-    return made
+    vocabulary._itos.extend(rest)
+    vocabulary._stoi.update({token: number for number, token in enumerate(rest, len(special))})
+    return vocabulary
 
 
 def _same_dropout(model: Model) -> None:
@@ -145,10 +147,10 @@ def _swapped(ids: Tensor) -> Tensor:
 
 
 def _training(model: Model, folder: Path, shape: dict[str, Any]) -> dict[str, Task]:
-    given = load_file(folder / "batches.safetensors")
+    tensors = load_file(folder / "batches.safetensors")
     pairs = [
-        (_swapped(given[f"{number}.source"]), _swapped(given[f"{number}.target"]))
-        for number in range(len(given) // 2)
+        (_swapped(tensors[f"{number}.source"]), _swapped(tensors[f"{number}.target"]))
+        for number in range(len(tensors) // 2)
     ]
     betas, rate = shape["adam_betas"], shape["learning_rate"]
     optimiser = build_optimizer(
@@ -197,7 +199,7 @@ def _translation(model: Model, folder: Path) -> dict[str, Task]:
     work = json.loads((folder / "sentences.json").read_text())
 
     def translate(batches: list[list[list[int]]]) -> dict[str, Any]:
-        found = []
+        outputs = []
         for rows in batches:
             longest = max(map(len, rows))
             ids = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
@@ -210,8 +212,8 @@ def _translation(model: Model, folder: Path) -> dict[str, Task]:
             output, _, _ = search(
                 model, batch, work["longest"], work["beam"], work["wu"], min_output_length=0
             )
-            found.extend(_until_end(row) for row in output)
-        return {"outputs": found}
+            outputs.extend(_until_end(row) for row in output)
+        return {"outputs": outputs}
 
     return {name: partial(translate, batches) for name, batches in work["tasks"].items()}
 

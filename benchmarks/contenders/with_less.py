@@ -133,8 +133,8 @@ def _batches() -> None:
 
 def _adam() -> None:
     class Plain(torch.optim.Adam):
-        def __init__(self, *given: Any, fused: bool, **settings: Any) -> None:
-            super().__init__(*given, **settings)
+        def __init__(self, *args: Any, fused: bool, **settings: Any) -> None:
+            super().__init__(*args, **settings)
 
     torch.optim.Adam = Plain
 

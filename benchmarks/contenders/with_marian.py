@@ -26,13 +26,13 @@ PAD, START, EOS = 0, 2, 3
 
 def main() -> None:
     task, folder = sys.argv[1], Path(sys.argv[2])
-    made = _training(folder) if task == "train" else _translation(folder)
-    serve(made, ["transformers", "torch"])
+    tasks = _training(folder) if task == "train" else _translation(folder)
+    serve(tasks, ["transformers", "torch"])
 
 
 def _training(folder: Path) -> dict[str, Task]:
     shape = json.loads((folder / "shape.json").read_text())
-    given = load_file(folder / "batches.safetensors")
+    tensors = load_file(folder / "batches.safetensors")
     torch.manual_seed(1)
     model = MarianMTModel(
         MarianConfig(
@@ -64,8 +64,8 @@ def _training(folder: Path) -> dict[str, Task]:
     def steps() -> dict[str, Any]:
         tokens = 0
         model.train()
-        for number in range(len(given) // 2):
-            source, labels = given[f"{number}.source"], given[f"{number}.target"]
+        for number in range(len(tensors) // 2):
+            source, labels = tensors[f"{number}.source"], tensors[f"{number}.target"]
             start = labels.new_full((len(labels), 1), START)
             inputs = torch.cat([start, labels[:, :-1]], 1)
             optimiser.zero_grad()
@@ -94,7 +94,7 @@ def _translation(folder: Path) -> dict[str, Task]:
 
     @torch.inference_mode()
     def translate(batches: list[list[list[int]]]) -> dict[str, Any]:
-        found = []
+        outputs = []
         for rows in batches:
             longest = max(map(len, rows))
             ids = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
@@ -109,8 +109,8 @@ def _translation(folder: Path) -> dict[str, Task]:
             for row in outputs.tolist():
                 tokens = row[1:]
                 cut = tokens.index(EOS) if EOS in tokens else len(tokens)
-                found.append(tokens[:cut])
-        return {"outputs": found}
+                outputs.append(tokens[:cut])
+        return {"outputs": outputs}
 
     return {name: partial(translate, batches) for name, batches in work["tasks"].items()}
 

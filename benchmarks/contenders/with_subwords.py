@@ -25,9 +25,9 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--vocabulary", type=int)
     options = parser.parse_args()
-    found = PEERS[options.peer](options.folder, options.vocabulary)
+    results = PEERS[options.peer](options.folder, options.vocabulary)
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    print(json.dumps({"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2)} | found))
+    print(json.dumps({"cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2)} | results))
 
 
 def _sentencepiece(folder: Path, vocabulary: int) -> dict[str, Any]:
@@ -66,12 +66,12 @@ def _subword_nmt(folder: Path, vocabulary: int) -> dict[str, Any]:
         with open(codes, encoding="utf-8") as merges:
             model = BPE(merges)
         numbers: dict[str, int] = {}
-        with open(folder / f"{side}.ids", "wb") as found:
+        with open(folder / f"{side}.ids", "wb") as ids_file:
             for line in _plain_lines(folder / f"{side}.txt"):
                 pieces = model.process_line(line).split()
                 ids = np.array([numbers.setdefault(piece, len(numbers)) for piece in pieces])
                 tokens += len(ids)
-                found.write(ids.astype(np.uint16).tobytes())
+                ids_file.write(ids.astype(np.uint16).tobytes())
     return {"tokens": tokens}
 
 

@@ -122,15 +122,15 @@ class Attribution:
                 ("step of the generation", "tenth of the translation"),
                 strict=True,
             ):
-                places = [row.position for row in rows]
+                positions = [row.position for row in rows]
                 axes.fill_between(
-                    places,
+                    positions,
                     [r.low for r in rows],
                     [r.high for r in rows],
                     color=SERIES[0],
                     alpha=0.2,
                 )
-                axes.plot(places, [row.value for row in rows], color=SERIES[0], marker="o")
+                axes.plot(positions, [row.value for row in rows], color=SERIES[0], marker="o")
                 axes.set_xlabel(name, color=INK)
                 open_frame(axes)
             figure.axes[0].set_ylabel("source contribution")
@@ -177,9 +177,9 @@ def attribute(
     targets = _targets(run, ready, progress)
     kept: list[SentenceRelevance | None] = [None] * len(ready)
     difference = 0.0
-    for rows, found, apart in _batches(run, ready, targets, options, progress):
+    for rows, relevances, apart in _batches(run, ready, targets, options, progress):
         difference = max(difference, apart)
-        for row, relevance in zip(rows, found, strict=True):
+        for row, relevance in zip(rows, relevances, strict=True):
             kept[row] = relevance
     result = _summary(
         [relevance for relevance in kept if relevance is not None],
@@ -241,10 +241,10 @@ def _batches(
             t.double().cpu() for t in (result.tokens.source, result.tokens.prefix)
         )
         apart = _check(result.audit, by_source, by_prefix)
-        found = []
+        relevances = []
         for place, (own, prefix) in enumerate(zip(tokens, prefixes, strict=True)):
             steps = len(prefix)
-            found.append(
+            relevances.append(
                 SentenceRelevance(
                     [names[0][token] for token in own],
                     [names[1][token] for token in prefix],
@@ -253,7 +253,7 @@ def _batches(
                     by_prefix[place, :steps, :steps].numpy(),
                 )
             )
-        yield rows, found, apart
+        yield rows, relevances, apart
     progress("Propagating relevance", len(batches), len(batches))
 
 
@@ -286,9 +286,9 @@ def _positions(
     """Means by position over sentences: a sentence counts once wherever it has a step."""
     values: dict[int, list[float]] = {}
     for share in shares:
-        places = place(share)
-        for position in np.unique(places):
-            here = share[(places == position) & ~np.isnan(share)]
+        positions = place(share)
+        for position in np.unique(positions):
+            here = share[(positions == position) & ~np.isnan(share)]
             if here.size:
                 values.setdefault(int(position), []).append(float(here.mean()))
     fewest = min(FEWEST, len(shares))

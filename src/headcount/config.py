@@ -182,13 +182,13 @@ class ModelConfig(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _layers_sets_both(cls, given: Any) -> Any:
-        if isinstance(given, dict) and "layers" in given:
-            given = dict(given)
-            layers = given.pop("layers")
-            given.setdefault("encoder_layers", layers)
-            given.setdefault("decoder_layers", layers)
-        return given
+    def _layers_sets_both(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and "layers" in settings:
+            settings = dict(settings)
+            layers = settings.pop("layers")
+            settings.setdefault("encoder_layers", layers)
+            settings.setdefault("decoder_layers", layers)
+        return settings
 
     @model_validator(mode="after")
     def _heads_divide_width(self) -> ModelConfig:
@@ -324,12 +324,12 @@ class Config(Section):
 
 def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
     """Read a recipe file and apply `section.key=value` overrides."""
-    given = read_yaml(path)
-    if "pairs" in given:
+    settings = read_yaml(path)
+    if "pairs" in settings:
         raise UserError(f"{path} is the recipe of a study.", "Give it to `headcount study`.")
     for override in overrides:
-        _apply_override(given, override)
-    config = parse_config(given, where=str(path))
+        _apply_override(settings, override)
+    config = parse_config(settings, where=str(path))
     if config.data.folder is not None and config.data.pairs is not None:
         raise UserError(
             f"{path}: data.pairs chooses from data.corpus, but data.folder is read whole.",
@@ -338,9 +338,9 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
     return config
 
 
-def parse_config(given: Mapping[str, Any], where: str) -> Config:
+def parse_config(settings: Mapping[str, Any], where: str) -> Config:
     """Validate settings; the first problem becomes one readable line."""
-    version = given.get("version", RUN_VERSION)
+    version = settings.get("version", RUN_VERSION)
     if isinstance(version, int) and version > RUN_VERSION:
         raise UserError(
             f"{where} was written by a newer headcount (format {version}, this one reads up to"
@@ -348,17 +348,17 @@ def parse_config(given: Mapping[str, Any], where: str) -> Config:
             "Upgrade headcount.",
         )
     try:
-        return Config.model_validate(given)
+        return Config.model_validate(settings)
     except ValidationError as error:
         raise readable_error(error, where, Config) from error
 
 
-def _apply_override(given: dict[str, Any], override: str) -> None:
+def _apply_override(settings: dict[str, Any], override: str) -> None:
     key, equals, value = override.partition("=")
     if not equals or not key.strip():
         raise UserError(f"--set {override}: no value.", "Write it as section.key=value.")
     *sections, name = key.strip().split(".")
-    place = given
+    place = settings
     for section in sections:
         if place.get(section) is None:
             place[section] = {}
@@ -403,4 +403,4 @@ def _sections(annotation: Any) -> list[type[BaseModel]]:
     """The sections that stand in a type such as `list[Section] | None`."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [found for inner in get_args(annotation) for found in _sections(inner)]
+    return [section for inner in get_args(annotation) for section in _sections(inner)]

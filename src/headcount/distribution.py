@@ -1,7 +1,7 @@
 """Several processes as one, under torchrun: NCCL on GPUs, Gloo on CPUs, any number of machines.
 
-Every process works on its own share of the same global batch; gradients are summed once an
-update. Analyses share out sentences and sum their counts in the same way.
+Every process works on its own share of the same global batch; gradients are summed once per update.
+Analyses share out sentences and sum their counts in the same way.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Workers:
         return tensor
 
     def wait(self) -> None:
-        """Return when all processes have come here."""
+        """Wait until all processes have reached this point."""
         if self.world > 1:
             dist.barrier()
 
@@ -72,10 +72,10 @@ def default_device() -> torch.device:
 
 
 @contextmanager
-def connect(given: Workers | None = None) -> Iterator[Workers]:
-    """Join the processes that torchrun started, or work alone, or with the workers given."""
-    if given is not None:
-        yield given
+def connect(workers: Workers | None = None) -> Iterator[Workers]:
+    """Join the processes that torchrun started, or work alone, or use `workers` as they are."""
+    if workers is not None:
+        yield workers
         return
     device = default_device()
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:

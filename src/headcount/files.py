@@ -299,7 +299,7 @@ def _harmless(cell: Any) -> Any:
 
 def visible(text: str) -> str:
     """Text whose control characters cannot steer a terminal: they are shown as `\\x1b`."""
-    return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 # All of Unicode's control characters but tab and line feed, what turns the direction of text, and

@@ -78,7 +78,7 @@ class Registry(Mapping[str, T]):
         return "; ".join(f"{name}: {entry.help}" for name, entry in self.items())
 
 
-def name_list(given: str | Iterable[str]) -> tuple[str, ...]:
+def name_list(value: str | Iterable[str]) -> tuple[str, ...]:
     """Names as users give them: a list, or one string with commas (`"enc,dec"`)."""
-    names = given.split(",") if isinstance(given, str) else given
+    names = value.split(",") if isinstance(value, str) else value
     return tuple(dict.fromkeys(name.strip() for name in names if name.strip()))

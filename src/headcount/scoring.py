@@ -38,8 +38,8 @@ class Measure:
 
     def __str__(self) -> str:
         spread = "" if self.interval is None else f" ± {self.interval:.2f}"
-        chance = "" if self.p_value is None else f" (p = {self.p_value:.4f})"
-        return f"{self.name} {self.value:.2f}{spread}{chance}"
+        note = "" if self.p_value is None else f" (p = {self.p_value:.4f})"
+        return f"{self.name} {self.value:.2f}{spread}{note}"
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,19 @@ def _with_intervals(
     resamples = max(2, min(resamples, _RESAMPLED_LINES // len(references)))
     named = [(str(number), lines) for number, lines in enumerate(systems)]
     signatures, results = PairedTest(named, _metrics(), [references], "bs", resamples)()
-    found = []
+    scores = []
     for place in range(len(systems)):
         measures = []
         for name in _metrics():
             first: Any = results[name][0]
             result: Any = results[name][place]
             # sacreBLEU's own p-value is at its smallest where there is no difference at all.
-            chance = 1.0 if place and result.score == first.score else result.p_value
+            p_value = 1.0 if place and result.score == first.score else result.p_value
             spread = float(result.mean), float(result.ci)
             value, signature = float(result.score), str(signatures[name])
-            measures.append(Measure(name, value, signature, *spread, chance))
-        found.append(Scores(measures[0], measures[1], len(references)))
-    return found
+            measures.append(Measure(name, value, signature, *spread, p_value))
+        scores.append(Scores(measures[0], measures[1], len(references)))
+    return scores
 
 
 def quick_bleu(run: Run, sources: Sequence[str], references: Sequence[str]) -> float:

@@ -139,7 +139,7 @@ def translate_tokens(
     """The hypotheses of tokenised sentences (without EOS), in their order."""
     model, source, target = run.model, run.source_tokenizer, run.target_tokenizer
     device = model.output_weight.device
-    found: list[list[Hypothesis]] = [[] for _ in sources]
+    best_of: list[list[Hypothesis]] = [[] for _ in sources]
     was_training = model.training
     model.eval()
     try:
@@ -148,12 +148,12 @@ def translate_tokens(
             batch = _padded(rows, source.pad).to(device)
             hypotheses = beam_search(model, batch, search, start=target.start, eos=target.eos)
             for i, best in zip(indices, hypotheses, strict=True):
-                found[i] = best
+                best_of[i] = best
             if report:
                 report(len(indices))
     finally:
         model.train(was_training)
-    return found
+    return best_of
 
 
 def split_tokens(tokenizer: Tokenizer, line: str, most: int) -> list[list[int]]:

@@ -39,12 +39,12 @@ def pairs_of(sentences: list[tuple[list[int], list[int]]]) -> SimpleNamespace:
 
 
 def random_pairs(count: int, seed: int = 0) -> SimpleNamespace:
-    chance = np.random.default_rng(seed)
-    source = chance.integers(1, 30, count)
-    target = np.maximum(source + chance.integers(-3, 4, count), 1)
+    rng = np.random.default_rng(seed)
+    source = rng.integers(1, 30, count)
+    target = np.maximum(source + rng.integers(-3, 4, count), 1)
     return pairs_of(
         [
-            (chance.integers(4, 99, m).tolist(), chance.integers(4, 99, n).tolist())
+            (rng.integers(4, 99, m).tolist(), rng.integers(4, 99, n).tolist())
             for m, n in zip(source, target, strict=True)
         ]
     )

@@ -67,9 +67,9 @@ def stream(pairs: SimpleNamespace, **given: int):
 
 
 def random_shards() -> SimpleNamespace:
-    chance = np.random.default_rng(0)
-    lengths = chance.integers(1, 15, (80, 2))
-    return shards([tuple(chance.integers(4, 99, n).tolist() for n in row) for row in lengths])
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 15, (80, 2))
+    return shards([tuple(rng.integers(4, 99, n).tolist() for n in row) for row in lengths])
 
 
 def test_a_joined_row_is_its_sentences_end_to_end():

@@ -27,8 +27,8 @@ WORDS = ["the", "the", "a", "cat", "dog", "house", "école", "garçon", "sees,",
 
 
 def sentences(count: int, seed: int) -> list[str]:
-    chance = np.random.default_rng(seed)
-    return [" ".join(chance.choice(WORDS, chance.integers(0, 12))) for _ in range(count)]
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(0, 12))) for _ in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -324,7 +324,7 @@ def test_a_killed_worker_is_an_error_for_people(bpe) -> None:
                     os.kill(child.pid, signal.SIGKILL)
             yield Block(number + 1, b"the cat\n", b"a dog\n", ("a", "b"))
 
-    with pytest.raises(UserError, match="ended from outside"):
+    with pytest.raises(UserError, match="was killed"):
         list(encode_blocks(blocks(), bpe, workers=2))
 
 

@@ -116,8 +116,8 @@ def _write_tokenizers(folder: Path, models: tuple[bytes, bytes], separate: bool)
 
 def _gap_to_the_end(model: Any) -> float:
     """What EOS needs more to be the best token at three of ten places."""
-    chance = torch.Generator().manual_seed(5)
-    source, target = torch.randint(2, model.config.pad_token_id, (2, 8, 20), generator=chance)
+    rng = torch.Generator().manual_seed(5)
+    source, target = torch.randint(2, model.config.pad_token_id, (2, 8, 20), generator=rng)
     logits = model(input_ids=source, decoder_input_ids=target).logits
     return float((logits.amax(-1) - logits[..., 0]).quantile(0.3))
 

@@ -47,8 +47,8 @@ def test_logits_of_every_step(run: Run, tmp_path: Path) -> None:
     assert export(run, "onnx", tmp_path / "out").difference < 1e-4
     model = OnnxModel(tmp_path / "out")
     sample = make_sample(run, seed=4)
-    chance = torch.Generator().manual_seed(0)
-    long_one = torch.randint(4, 40, (1, 120), generator=chance)
+    rng = torch.Generator().manual_seed(0)
+    long_one = torch.randint(4, 40, (1, 120), generator=rng)
     samples = [
         sample,
         Sample(sample.sentences[:1], sample.source[:1, :2], sample.target[:1]),

@@ -51,12 +51,12 @@ def pair(
 @pytest.fixture(scope="module")
 def lines(french: list[str], english: list[str]) -> list[str]:
     """Sentences, and what is hard about text."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     hard = ["", " ", "  two  spaces ", "tab\there", "</s> <s> <unk> <pad>", "a▁b ▁c", "½ ﬁn … ①"]
     hard += ["漢字 🙂🙂 xyz", "<sep>dog<sep> dogs", "no\u00a0break\u3000wide\u200bzero"]
     hard += [unicodedata.normalize("NFD", line) for line in french[:50]]
     letters = [*"abcé ,.'", "É", "ß", "漢", "🙂", "\u0301", "x"]
-    hard += ["".join(chance.choices(letters, k=12)) for _ in range(200)]
+    hard += ["".join(rng.choices(letters, k=12)) for _ in range(200)]
     return [*french[:400], *english[:400], *hard]
 
 

@@ -35,12 +35,12 @@ def test_a_beam_equals_its_hypotheses_one_by_one(
 
     The model lacks some heads, perhaps all of a layer, and others have gates.
     """
-    chance = random.Random(seed)
-    model = make_model(seed, norm=chance.choice(["pre", "post"]))
+    rng = random.Random(seed)
+    model = make_model(seed, norm=rng.choice(["pre", "post"]))
     heads = model.head_list()
-    model = remove_heads(model, chance.sample(heads, chance.randrange(len(heads))))
+    model = remove_heads(model, rng.sample(heads, rng.randrange(len(heads))))
     for attention in model.attentions().values():
-        if chance.random() < 0.5:
+        if rng.random() < 0.5:
             attention.gate = torch.rand(len(attention.heads), dtype=torch.float64)
     memory, mask = model.encode(make_tokens(lengths, seed=seed))
     cache = model.start(memory, mask, beam)
@@ -49,15 +49,15 @@ def test_a_beam_equals_its_hypotheses_one_by_one(
     for _ in range(steps):
         last = torch.tensor([[text[-1] for text in prefixes[place]] for place in places])
         states = model.step(last, cache)
-        if chance.random() < 0.2 and len(places) > 1:
-            kept = sorted(chance.sample(range(len(places)), len(places) - 1))
+        if rng.random() < 0.2 and len(places) > 1:
+            kept = sorted(rng.sample(range(len(places)), len(places) - 1))
             cache.keep_sentences(torch.tensor(kept))
             places, states = [places[k] for k in kept], states[kept]
         for row, place in enumerate(places):
             own_mask = None if mask is None else mask[[place] * beam]
             whole = model.decode(torch.tensor(prefixes[place]), memory[[place] * beam], own_mask)
             torch.testing.assert_close(states[row], whole[:, -1], rtol=1e-8, atol=1e-8)
-        parents = [[chance.randrange(beam) for _ in range(beam)] for _ in places]
+        parents = [[rng.randrange(beam) for _ in range(beam)] for _ in places]
         cache.follow(torch.tensor(parents))
         for own, place in zip(parents, places, strict=True):
-            prefixes[place] = [[*prefixes[place][p], chance.randrange(3, 19)] for p in own]
+            prefixes[place] = [[*prefixes[place][p], rng.randrange(3, 19)] for p in own]

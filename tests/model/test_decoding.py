@@ -154,12 +154,12 @@ def test_neither_company_nor_padding_changes_a_translation(
     padding: int,
 ) -> None:
     """In float64: in float32 the last digits of a score do depend on the shapes of a batch."""
-    chance = random.Random(seed)
-    model = make_model(seed, norm=chance.choice(["pre", "post"]))
+    rng = random.Random(seed)
+    model = make_model(seed, norm=rng.choice(["pre", "post"]))
     source = make_tokens(lengths, seed=seed)
     together = translate(model, source, search)
-    order = chance.sample(range(len(lengths)), len(lengths))
-    size = chance.randint(1, len(lengths))
+    order = rng.sample(range(len(lengths)), len(lengths))
+    size = rng.randint(1, len(lengths))
     for first in range(0, len(order), size):
         rows = order[first : first + size]
         wider = torch.nn.functional.pad(source[rows], (0, padding), value=PAD)

@@ -21,9 +21,9 @@ Tokens = Callable[..., torch.Tensor]
 def all_gates(
     model: Transformer, *batch: int, seed: int = 0
 ) -> dict[tuple[str, int], torch.Tensor]:
-    chance = torch.Generator().manual_seed(seed)
+    rng = torch.Generator().manual_seed(seed)
     return {
-        place: torch.rand(*batch, len(attention.heads), generator=chance, dtype=torch.float64)
+        place: torch.rand(*batch, len(attention.heads), generator=rng, dtype=torch.float64)
         for place, attention in model.attentions().items()
     }
 

@@ -21,11 +21,11 @@ Tokens = Callable[..., torch.Tensor]
 
 def some_heads(model: Transformer, seed: int, sites: set[str]) -> list[Head]:
     """A random subset; now and then whole layers, or all heads of all sites."""
-    chance = random.Random(seed)
-    share = chance.choice([0.0, 0.3, 0.7, 1.0])
-    closed = {head for head in model.head_list() if chance.random() < share}
-    layer = chance.randrange(2)
-    closed |= {head for head in model.head_list() if head.layer == layer and chance.random() < 0.5}
+    rng = random.Random(seed)
+    share = rng.choice([0.0, 0.3, 0.7, 1.0])
+    closed = {head for head in model.head_list() if rng.random() < share}
+    layer = rng.randrange(2)
+    closed |= {head for head in model.head_list() if head.layer == layer and rng.random() < 0.5}
     return [head for head in model.head_list() if head in closed and head.site in sites]
 
 

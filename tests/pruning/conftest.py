@@ -21,9 +21,9 @@ FRENCH = ["un", "le", "chat", "chien", "voit", "grand"]
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Word-for-word translations."""
     folder = tmp_path_factory.mktemp("corpus")
-    chance = random.Random(3)
+    rng = random.Random(3)
     for split, count in (("train", 120), ("dev", 12), ("test", 12)):
-        rows = [chance.choices(range(6), k=chance.randint(2, 7)) for _ in range(count)]
+        rows = [rng.choices(range(6), k=rng.randint(2, 7)) for _ in range(count)]
         for language, words in (("en", ENGLISH), ("fr", FRENCH)):
             lines = [" ".join(words[i] for i in row) + "\n" for row in rows]
             (folder / f"{split}.{language}").write_text("".join(lines))

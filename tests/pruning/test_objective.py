@@ -24,9 +24,9 @@ CPU = torch.device("cpu")
 
 def make_batch(seed: int, rows: int = 6, length: int = 5, target: Tensor | None = None) -> Batch:
     """Random source and target tokens without padding."""
-    chance = torch.Generator().manual_seed(seed)
-    source = torch.randint(4, 19, (rows, length), generator=chance)
-    output = torch.randint(4, 19, (rows, length), generator=chance) if target is None else target
+    rng = torch.Generator().manual_seed(seed)
+    source = torch.randint(4, 19, (rows, length), generator=rng)
+    output = torch.randint(4, 19, (rows, length), generator=rng) if target is None else target
     given = torch.cat([torch.full((rows, 1), 2), output[:, :-1]], dim=1)
     return Batch(source, given, output, torch.arange(rows).numpy(), source.numel(), output.numel())
 

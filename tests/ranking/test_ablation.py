@@ -11,7 +11,7 @@ from headcount.model.gating import gated, mask_gates
 from headcount.model.removal import remove_heads
 from headcount.ranking import ablation as module
 from headcount.ranking.ablation import ablation
-from headcount.ranking.evidence import places_of
+from headcount.ranking.evidence import attentions_of
 from headcount.ranking.gradient import gradient
 
 SITES = ("enc", "dec", "cross")
@@ -59,7 +59,7 @@ def test_every_head_alone_in_every_sentence(tiny, pairs, tokens, norm, monkeypat
 def test_gates_and_recording_are_as_before(tiny, pairs):
     model = tiny()
     ablation(model, *pairs, model.head_list())
-    gradient(model, *pairs, places_of(model, SITES))
+    gradient(model, *pairs, attentions_of(model, SITES))
     assert all(attention.gate is None for attention in model.attentions().values())
     assert model.tape.recording is None
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -68,7 +68,7 @@ def test_gates_and_recording_are_as_before(tiny, pairs):
 @pytest.mark.parametrize("gate", [None, 0.6])
 def test_gradient_of_every_sentence_by_finite_differences(tiny, pairs, gate):
     model = remove_heads(tiny(activation="gelu"), [Head("enc", 0, 1)])
-    places = places_of(model, SITES)
+    places = attentions_of(model, SITES)
     numbers = {place: len(model.attentions()[place].heads) for place in places}
     base = {
         place: torch.full((n,), 1.0 if gate is None else gate, dtype=torch.float64)

@@ -6,7 +6,7 @@ import torch
 
 from headcount.model.recording import record
 from headcount.ranking.confidence import confidence
-from headcount.ranking.evidence import places_of
+from headcount.ranking.evidence import attentions_of
 
 
 def slow_confidence(
@@ -33,7 +33,7 @@ def test_confidence_is_the_mean_largest_weight_over_real_tokens(tiny, make_batch
     with torch.no_grad(), record(model, {"weights"}) as recording:
         memory, mask = model.encode(source)
         model.decode(prefix, memory, mask)
-    places = places_of(model, ("enc", "dec", "cross"))
+    places = attentions_of(model, ("enc", "dec", "cross"))
     sums, counts = confidence(recording, source, [n - 1 for n in steps], places, eos=3)
     column = 0
     for site, layer in places:
@@ -52,7 +52,7 @@ def test_a_batch_of_empty_translations(tiny, make_batch):
     with torch.no_grad(), record(model, {"weights"}) as recording:
         memory, mask = model.encode(source)
         model.decode(prefix, memory, mask)
-    places = places_of(model, ("dec", "cross"))
+    places = attentions_of(model, ("dec", "cross"))
     sums, counts = confidence(recording, source, [0, 0], places, eos=3)
     assert not sums.any()
     assert not counts.any()

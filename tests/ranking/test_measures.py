@@ -23,7 +23,7 @@ def focus(batch):
     real = batch.source != batch.model.pad
     sums = [
         -(torch.special.entr(batch.recording[(*place, "weights")]).sum(-1) * real[:, None]).sum(-1)
-        for place in batch.places
+        for place in batch.attentions
     ]
     return torch.cat(sums, 1), real.sum(1, keepdim=True)
 

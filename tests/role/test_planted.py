@@ -84,7 +84,7 @@ def plan_relation(
     data: list[Planted], head: Head, relation: str, from_head: bool, accuracy: float
 ) -> None:
     """Each query looks along the relation with this probability, else anywhere else."""
-    chance = random.Random(str(head))
+    rng = random.Random(str(head))
     for item in data:
         keys: dict[int, list[int]] = {}
         for query, key in item.pairs(relation, from_head):
@@ -93,39 +93,38 @@ def plan_relation(
         for unit in range(max(item.units) + 1):
             right = keys.get(unit, [])
             wrong = [u for u in range(max(item.units) + 1) if u not in right]
-            looks = bool(right) and (chance.random() < accuracy or not wrong)
-            plan.append(chance.choice(right if looks else wrong))
+            looks = bool(right) and (rng.random() < accuracy or not wrong)
+            plan.append(rng.choice(right if looks else wrong))
         item.plans[head] = plan
 
 
 def plan_offset(data: list[Planted], head: Head, offset: int, share: float) -> float:
     """Exactly this share (rounded down) of the possible queries look at the offset."""
-    chance = random.Random(str(head))
+    rng = random.Random(str(head))
     possible = [
         (number, i)
         for number, item in enumerate(data)
         for i in range(len(item.pieces))
         if 0 <= i + offset < len(item.pieces)
     ]
-    hits = set(chance.sample(possible, int(share * len(possible))))
+    hits = set(rng.sample(possible, int(share * len(possible))))
     for number, item in enumerate(data):
         plan = []
         for i in range(len(item.pieces)):
             others = [j for j in range(len(item.pieces)) if j != i + offset]
-            plan.append(i + offset if (number, i) in hits else chance.choice(others))
+            plan.append(i + offset if (number, i) in hits else rng.choice(others))
         item.plans[head] = plan
     return len(hits) / len(possible)
 
 
 def plan_rare(data: list[Planted], head: Head, counts: Counter[int], share: float) -> None:
     """Most queries look at the rarest token."""
-    chance = random.Random(str(head))
+    rng = random.Random(str(head))
     for item in data:
         frequencies = [counts[piece.id] for piece in item.pieces]
         rarest = frequencies.index(min(frequencies))
         item.plans[head] = [
-            rarest if chance.random() < share else chance.randrange(len(item.pieces))
-            for _ in item.pieces
+            rarest if rng.random() < share else rng.randrange(len(item.pieces)) for _ in item.pieces
         ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.data.sampling import spread_places, spread_stream
+from headcount.data.sampling import spread_indices, spread_stream
 from headcount.errors import UserError
 from headcount.ranking.sentences import load_sentences
 from headcount.role.text import Text
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @given(st.integers(1, 60), st.integers(1, 60))
 def test_a_sample_is_evenly_spread(limit: int, total: int) -> None:
     chosen = list(spread_stream(range(total), limit, total))
-    assert chosen == spread_places(total, limit)
+    assert chosen == spread_indices(total, limit)
     assert len(chosen) == min(limit, total)
     gaps = {b - a for a, b in pairwise(chosen)}
     assert not gaps or max(gaps) - min(gaps) <= 1

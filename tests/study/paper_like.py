@@ -44,29 +44,28 @@ SENTENCES = [
 
 def columns(seed: int, layout: HeadLayout = FULL) -> dict[str, dict[str, float]]:
     """Relevance in which heads with a function stand out, and confidence that follows it."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     relevance: dict[str, float] = {}
     confidence: dict[str, float] = {}
     for site in SITES:
         for layer, indices in enumerate(layout.layers[site]):
             names = [f"{site}.{layer}.{index}" for index in indices]
             sizes = [
-                chance.uniform(3, 6) if name in FUNCTIONS else chance.expovariate(2.2)
-                for name in names
+                rng.uniform(3, 6) if name in FUNCTIONS else rng.expovariate(2.2) for name in names
             ]
             for name, size in zip(names, sizes, strict=True):
                 relevance[name] = size / sum(sizes)
-                confidence[name] = min(0.99, 0.3 + 0.13 * size + chance.uniform(0, 0.05))
+                confidence[name] = min(0.99, 0.3 + 0.13 * size + rng.uniform(0, 0.05))
     for name, functions in FUNCTIONS.items():
         if name in confidence and any(kind == "positional" for kind, _, _ in functions):
             confidence[name] = 0.9
     names = list(relevance)
-    accuracy = {name: chance.random() for name in names if name.startswith("enc")}
+    accuracy = {name: rng.random() for name in names if name.startswith("enc")}
     return {
         "nsubj_dependent_to_head": accuracy,
         "lrp": relevance,
         "confidence": confidence,
-        "ablation": {name: relevance[name] * 0.02 + chance.gauss(0, 0.001) for name in names},
+        "ablation": {name: relevance[name] * 0.02 + rng.gauss(0, 0.001) for name in names},
     }
 
 
@@ -80,12 +79,12 @@ def full_model(pair: dict, seed: int, bleu: float) -> PlantedModel:
 
 def encoder_prunings(full: PlantedModel) -> list[PlantedModel]:
     """Learned prunings and the baselines that go by a score."""
-    chance = random.Random(full.id)
+    rng = random.Random(full.id)
     special = list(FUNCTIONS)
     rest = [str(head) for head in FULL.heads(("enc",)) if str(head) not in special]
     models = []
     for count, penalty in ((30, 0.005), (17, 0.01), (10, 0.02), (4, 0.05)):
-        names = (special + chance.sample(rest, len(rest)))[:count]
+        names = (special + rng.sample(rest, len(rest)))[:count]
         layout = FULL.keeping([Head.parse(n) for n in names], ("enc",))
         functions = {n: list(FUNCTIONS.get(n, ())) for n in names}
         if count == 10:

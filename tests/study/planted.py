@@ -270,7 +270,7 @@ def direction_key(name: str) -> tuple[str, str]:
 def plant_explorer(folder: Path, models: Sequence[PlantedModel], texts: Sequence[str]) -> None:
     """Random attention of every model on some sentences; a token is a word."""
     for model in models:
-        chance = np.random.default_rng(len(model.id))
+        rng = np.random.default_rng(len(model.id))
         sentences = []
         for text in texts:
             tokens = (*("▁" + word for word in text.split()), "</s>")
@@ -279,7 +279,7 @@ def plant_explorer(folder: Path, models: Sequence[PlantedModel], texts: Sequence
                       "cross": (len(target), len(tokens))}  # fmt: skip
             arrays = []
             for head in model.layout.heads():
-                scores = np.exp(3 * chance.normal(size=shapes[head.site]))
+                scores = np.exp(3 * rng.normal(size=shapes[head.site]))
                 scores = np.tril(scores) if head.site == "dec" else scores
                 arrays.append(scores / scores.sum(1, keepdims=True))
             counts = tuple(1000 // (1 + len(word)) ** 2 for word in text.split())
@@ -293,8 +293,8 @@ def plant_explorer(folder: Path, models: Sequence[PlantedModel], texts: Sequence
 
 def closing_gates(layout: HeadLayout, sites: Sequence[str], kept: set[Head], seed: int = 1):
     """A log of gates that start open and end on the side of the kept heads."""
-    chance = random.Random(seed)
-    pace = [chance.uniform(2, 9) for _ in layout.heads(sites)]
+    rng = random.Random(seed)
+    pace = [rng.uniform(2, 9) for _ in layout.heads(sites)]
     rows = []
     for step in range(21):
         row = []

@@ -15,12 +15,10 @@ WORDS = {"a": "un", "the": "le", "cat": "chat", "dog": "chien", "sees": "voit", 
 
 def write_corpus(folder: Path, pairs: int = 200) -> Path:
     """Word-for-word translations of random sentences of 2 to 9 words."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     folder.mkdir(parents=True)
     for split, count in (("train", pairs), ("dev", 20), ("test", 20)):
-        english = [
-            " ".join(chance.choices(list(WORDS), k=chance.randint(2, 9))) for _ in range(count)
-        ]
+        english = [" ".join(rng.choices(list(WORDS), k=rng.randint(2, 9))) for _ in range(count)]
         french = [" ".join(WORDS[word] for word in line.split()) for line in english]
         (folder / f"{split}.en").write_text("".join(f"{line}\n" for line in english))
         (folder / f"{split}.fr").write_text("".join(f"{line}\n" for line in french))

@@ -66,13 +66,13 @@ def print_json(value: Any) -> None:
     """A result for programs."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
     # JSON itself escapes control characters but for these, which steer some terminals.
-    typer.echo(re.sub("[\x7f-\x9f]", lambda found: f"\\u{ord(found[0]):04x}", text))
+    typer.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
 def same_command(*options: str) -> str:
     """The command as it was called, with these options besides."""
-    given = sys.argv[1:]
-    return shlex.join(["headcount", *given, *(o for o in options if o not in given)])
+    arguments = sys.argv[1:]
+    return shlex.join(["headcount", *arguments, *(o for o in options if o not in arguments)])
 
 
 @contextmanager

@@ -50,8 +50,8 @@ def import_run(
     )
     heads = {site: imported.run.model.heads.count(site) for site in SITES}
     if json:
-        found = {"heads": heads, "difference": imported.difference, "notes": imported.notes}
-        print_json({"run": str(out), **found})
+        summary = {"heads": heads, "difference": imported.difference, "notes": imported.notes}
+        print_json({"run": str(out), **summary})
         return
     for note in imported.notes if not quiet else ():
         remarks.print(f"Note: {note}.", soft_wrap=True)

@@ -51,15 +51,15 @@ def show(result: Roles, full: bool = False) -> None:
 
 def show_named(result: Roles) -> None:
     """Every role with its heads, best first, and the sentence in which each is seen best."""
-    pairs = [(role, found) for found in result.heads.values() for role in found.roles]
+    pairs = [(role, entry) for entry in result.heads.values() for role in entry.roles]
     order = list(ROLES)
     pairs.sort(key=lambda pair: (order.index(pair[0].kind), pair[0].name, -pair[0].value))
     if not pairs:
         results.print("No head meets a role. The nearest ones are in the table below.\n")
     for kind, group in groupby(pairs, key=lambda pair: pair[0].kind):
         results.print(Text(f"{kind} heads", style=f"bold {ROLES[kind].colour}"))
-        for role, found in group:
-            results.print(f"  {found.head!s:<9} {role.sentence}")
+        for role, entry in group:
+            results.print(f"  {entry.head!s:<9} {role.sentence}")
             if role.seen_best is not None:
                 results.print(f"            {example_line(role.seen_best)}")
         results.print("")
@@ -93,11 +93,11 @@ def show_grid(result: Roles, site: str) -> None:
     results.print(f"{legend}, {NONE} none of these; blank: no such head.\n")
 
 
-def _cell(found: HeadRoles | None) -> Text:
+def _cell(entry: HeadRoles | None) -> Text:
     """The letters of a head's roles, in their colours, three characters wide."""
-    if found is None:
+    if entry is None:
         return Text("   ")
-    kinds = list(dict.fromkeys(role.kind for role in found.roles))[:2]
+    kinds = list(dict.fromkeys(role.kind for role in entry.roles))[:2]
     cell = Text(" " * (3 - max(1, len(kinds))))
     for kind in kinds:
         cell.append(ROLES[kind].letter, style=f"bold {ROLES[kind].colour}")

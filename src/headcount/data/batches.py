@@ -1,8 +1,8 @@
-"""Length-bucketed batches with a budget of source tokens an update (App. B.1).
+"""Length-bucketed batches with a budget of source tokens per update (App. B.1).
 
 "Translation pairs were batched together by approximate sequence length. Each training batch
 contained [...] approximately 16000 source tokens", reached by accumulating the gradients of
-micro-batches, whatever the number of devices.
+micro-batches on any number of devices.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TARGET_ROOM = 2
 
 _LENGTH_BITS = 15
 
-JOINING = 1  # sets the chance that joins pairs apart from the one that orders them
+JOINING = 1  # separates the random numbers that join pairs from those that order them
 
 
 @dataclass(frozen=True)
@@ -151,17 +151,17 @@ def plan_epoch(
     Lengths are without EOS, budgets count it. Every pair is in exactly one micro-batch. A
     micro-batch holds at most `device_tokens` padded source tokens (a longer sentence is alone in
     its own), and an update about `batch_tokens`: the smallest sufficient number of equal
-    micro-batches, at least one a rank. So where batch_tokens / device_tokens < `world`,
+    micro-batches, at least one per rank. So where batch_tokens / device_tokens < `world`,
     micro-batches shrink to batch_tokens / world; otherwise the plan does not depend on `world`,
     and any number of devices makes the same updates.
 
     The number of updates is the same in every epoch, as only pairs of equal lengths change places.
-    A plan takes 4 bytes a pair, and some 30 while it is made.
+    A plan takes 4 bytes per pair, and about 30 while it is being computed.
     """
-    chance = np.random.default_rng([seed, epoch])
+    rng = np.random.default_rng([seed, epoch])
     if not len(source_lengths):
         return []
-    order = _bucketed(np.asarray(source_lengths), np.asarray(target_lengths), chance)
+    order = _bucketed(np.asarray(source_lengths), np.asarray(target_lengths), rng)
     source, target = _with_eos(source_lengths, order), _with_eos(target_lengths, order)
     total = int(source.sum(dtype=np.int64))
     accumulated = max(math.ceil(batch_tokens / device_tokens), world)
@@ -169,17 +169,17 @@ def plan_epoch(
     bounds = _cut((source, budget), (target, TARGET_ROOM * budget))
     micro_batches = [order[begin:end] for begin, end in pairwise(bounds)]
     tokens = np.add.reduceat(source, bounds[:-1], dtype=np.int64)
-    return [[micro_batches[i] for i in group] for group in _grouped(tokens, accumulated, chance)]
+    return [[micro_batches[i] for i in group] for group in _grouped(tokens, accumulated, rng)]
 
 
-def _grouped(tokens: np.ndarray, size: int, chance: np.random.Generator) -> list[list[int]]:
+def _grouped(tokens: np.ndarray, size: int, rng: np.random.Generator) -> list[list[int]]:
     """Micro-batches of the given tokens in random groups of `size`, of about as many tokens each.
 
     A few micro-batches are far from full (the last one, and those with long targets). None of them
     may become an update of its own: they, and what is left over by the division, are added one by
     one to the group that is smallest so far.
     """
-    shuffled = chance.permutation(len(tokens))
+    shuffled = rng.permutation(len(tokens))
     full = tokens[shuffled] >= tokens.mean() / 2
     large = shuffled[full]
     divided = max(len(large) // size, 1) * size
@@ -194,22 +194,22 @@ def _grouped(tokens: np.ndarray, size: int, chance: np.random.Generator) -> list
 
 
 def _with_eos(lengths: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """Lengths in the given order, EOS counted: [pairs] int32."""
+    """Lengths in this order, EOS counted: [pairs] int32."""
     tokens: np.ndarray = np.asarray(lengths)[order].astype(np.int32, copy=False)
     tokens += 1
     return tokens
 
 
-def _bucketed(source: np.ndarray, target: np.ndarray, chance: np.random.Generator) -> np.ndarray:
+def _bucketed(source: np.ndarray, target: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Pair indices by source length, then target length, pairs of equal lengths shuffled.
 
     Target lengths rise in one source length and fall in the next, so that a micro-batch across
     the border of two source lengths still has similar target lengths. Lengths are without EOS.
-    Memory is what counts here: arrays of 4 bytes a pair, and keys that change in place.
+    Written to save memory: arrays of 4 bytes per pair, and keys that change in place.
     """
     longest = (1 << _LENGTH_BITS) - 1
     shuffle = np.arange(len(source), dtype=np.int32)
-    chance.shuffle(shuffle)
+    rng.shuffle(shuffle)
     code = np.minimum(source, longest - 1).astype(np.int32, copy=False)
     code += 1
     minor = np.minimum(target, longest - 1).astype(np.int32, copy=False)
@@ -285,11 +285,11 @@ def updates(
     world: int = 1,
     join: int = 1,
 ) -> Iterator[Update]:
-    """Updates for ever, epoch after epoch, from update number `start_update` on.
+    """An endless stream of updates, epoch after epoch, from update number `start_update` on.
 
-    Starting late reads nothing of what came before, and gives what an uninterrupted stream would
-    have given. Of each update a rank gets micro-batches rank, rank + world, ...
-    With `join`, up to so many pairs become one (`join_pairs`), others in every epoch.
+    Earlier updates are not read, and the stream is the same as if it had not been interrupted. Of
+    each update a rank gets micro-batches rank, rank + world, ... With `join`, up to that many pairs
+    are joined into one (`join_pairs`), different ones in every epoch.
     """
     if not len(shards.source_lengths):
         raise UserError("There are no sentence pairs to train on.", "Check the training files.")

@@ -45,7 +45,7 @@ from headcount.files import atomic_folder, inside, one_at_a_time, owned, write_j
 from headcount.progress import Progress, silent
 
 FORMAT = 1
-"""Raised when the same input would give another folder."""
+"""Increased when the same input would give a different folder."""
 
 _EVERY = 5000  # pairs between two reports of progress
 
@@ -102,7 +102,7 @@ def corpus_cache(name: str, pair: str, pairs: int | None) -> Path:
 
 
 def _identity(source: Source, pairs: int | None, seed: int, limits: Limits) -> dict[str, Any]:
-    """All that decides what a folder will hold."""
+    """Everything that determines what a folder will hold."""
     return {
         "format": FORMAT,
         "name": source.name,
@@ -149,7 +149,7 @@ def _build(
         raise UserError(
             f"Not one of the {collected.read} pairs of {source.name} passed the filters "
             f"({_summary(collected.dropped)}).",
-            "Check that the two sides are what you think they are.",
+            "Check that the two files are the right ones and in the right order.",
         )
     mark_duplicates(pair_hashes, labels)
     assign_splits(np.frombuffer(collected.key_hashes, dtype=np.uint64), labels)

@@ -65,8 +65,8 @@ class Limits:
 def normalise(text: str) -> str:
     """NFC, without control and invisible characters, and with single plain spaces.
 
-    No-break spaces become plain ones: French sources use them before `!` and `?` or not at the
-    typist's whim, and a model should not have to learn which.
+    No-break spaces become plain ones: French sources use them before `!` and `?` inconsistently,
+    and a model should not have to learn which.
     """
     if text.isascii() and text.isprintable() and "  " not in text:
         return text.strip()  # most English lines: nothing to do
@@ -81,7 +81,7 @@ def reason_to_drop(pair: Pair, limits: Limits) -> str | None:
     if not source or not target:
         return "empty"
     if pair.split in ("dev", "test"):
-        return None  # a set that the source brings stays whole
+        return None  # a dev or test set that comes with the source stays whole
     if _is_misencoded(source) or _is_misencoded(target):
         return "misencoded"
     if not (_has_letter(source) and _has_letter(target)):

@@ -165,7 +165,7 @@ class _Block:
         self.line_of: dict[int, int] = {}  # word id to line number
 
     def fault(self, number: int, problem: str) -> UserError:
-        return UserError(f"{self.name}, line {number}: {problem}.", "Mend or remove the sentence.")
+        return UserError(f"{self.name}, line {number}: {problem}.", "Fix or remove the sentence.")
 
     def sentence(self) -> Sentence:
         for number, line in self.lines:
@@ -217,7 +217,7 @@ class _Block:
         heads = {word.id: word.head for word in self.words}
         roots = [word.id for word in self.words if word.head == 0]
         if len(roots) != 1:
-            raise self.fault(self.lines[0][0], f"a tree has one root, here are {len(roots)}")
+            raise self.fault(self.lines[0][0], f"a tree has one root, this one has {len(roots)}")
         for word in self.words:
             if word.head > len(heads):
                 raise self.fault(

@@ -1,4 +1,4 @@
-"""The registry of corpora: every name that `headcount data` and a recipe's `data.corpus` take.
+"""The registry of corpora: every name that `headcount data` and a recipe's `data.corpus` accept.
 
 A corpus is one file beside this one, with its entry at the top, and its line here.
 """

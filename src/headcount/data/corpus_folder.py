@@ -1,4 +1,4 @@
-"""A corpus folder: `train.en`, `train.fr`, ... `test.fr`, and `corpus.json` where we made it."""
+"""A corpus folder: `train.en`, `train.fr`, ... `test.fr`, and perhaps `corpus.json`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DESCRIPTION = "corpus.json"
 
 @dataclass(frozen=True)
 class Corpus:
-    """Parallel text on disk, one sentence a line, line N of one side translating line N."""
+    """Parallel text on disk, one sentence per line; line N of both sides is one pair."""
 
     folder: Path
     source_language: str
@@ -61,7 +61,7 @@ class Corpus:
         return self.source_language, self.target_language
 
     def digest(self) -> str:
-        """A hash of all text: another one means that a file of some split was changed."""
+        """A hash of all text: if it differs, a file of some split was changed."""
         together = hashlib.sha256()
         for split in self.splits:
             for side in self.languages:
@@ -83,7 +83,7 @@ class Corpus:
 
 
 def load_corpus(folder: Path, pair: str | None = None, check: bool = True) -> Corpus:
-    """Open a corpus folder, ours or the user's own.
+    """Open a corpus folder, one that headcount made or the user's own.
 
     Without a `corpus.json` the languages are the given pair or, where exactly two sides are
     there, the endings of `train.*`, English first. `check` counts the lines of every file.
@@ -138,13 +138,13 @@ def _languages(folder: Path, description: dict[str, Any]) -> tuple[str, str]:
                 f"{folder / DESCRIPTION} does not name the languages.", "Make the corpus again."
             ) from error
     names = {p.name.removesuffix(".gz") for p in folder.glob("train.*")}
-    found = sorted({name.removeprefix("train.") for name in names} - {"conllu", "tsv", "json"})
-    if len(found) != 2:
-        shown = ", ".join(found) or "none"
+    endings = sorted({name.removeprefix("train.") for name in names} - {"conllu", "tsv", "json"})
+    if len(endings) != 2:
+        shown = ", ".join(endings) or "none"
         raise UserError(
             f"{folder} should hold two training files such as train.en and train.fr "
             f"(endings found: {shown}).",
             "Name the two languages with --pair, or check the folder.",
         )
-    first, second = sorted(found, key=lambda language: language != "en")
+    first, second = sorted(endings, key=lambda language: language != "en")
     return first, second

@@ -2,14 +2,14 @@
 
 apt can fetch the descriptions of all packages in many languages (`Translation-en`,
 `Translation-fr`). A translation names the MD5 sum of the English description that it translates,
-so the two are joined without any guessing. They are divided into paragraphs, list items and
+so the two are joined reliably. They are divided into paragraphs, list items and
 sentences; where the two languages have different numbers of paragraphs or items, these are left
 out, and where the sentences of a paragraph differ in number it stays whole.
 
 apt works in a temporary folder, with the machine's own archive and keys; the system's package
 lists are not touched. Several releases are read together, as each has packages that the others
-have not. What apt fetched is kept in the cache and its sha256 recorded, so that the corpus stays
-the same until that folder is removed.
+lack. What apt fetched is kept in the cache and its sha256 recorded, so that the corpus stays the
+same until that folder is removed.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _index_targets(columns: str, *arguments: str) -> list[str]:
 
 
 def _apt_get(*arguments: str) -> str:
-    """apt-get's output. Its complaints name hosts and are not repeated: missing lists tell."""
+    """apt-get's output. Its errors name hosts and are not repeated; missing lists show them."""
     command = ["apt-get", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout
 
@@ -189,7 +189,7 @@ def align_descriptions(english: Sequence[str], other: Sequence[str]) -> Iterator
 
 
 def fit(left: Sequence[str], right: Sequence[str]) -> bool:
-    """Whether two lists of texts may be translations of each other, judged by their lengths."""
+    """Whether two lists of texts could be translations of each other, judging by their lengths."""
     lengths = (sorted((len(a), len(b))) for a, b in zip(left, right, strict=False))
     alike = all(longer + 15 <= 2 * (shorter + 15) for shorter, longer in lengths)
     return alike and len(left) == len(right)
@@ -197,13 +197,13 @@ def fit(left: Sequence[str], right: Sequence[str]) -> bool:
 
 def paragraphs(lines: Sequence[str]) -> list[list[str]]:
     """Lines in paragraphs: a line with a single full stop stands between two of them."""
-    found: list[list[str]] = [[]]
+    blocks: list[list[str]] = [[]]
     for line in lines:
         if line.strip() in (".", ""):
-            found.append([])
+            blocks.append([])
         else:
-            found[-1].append(line)
-    return [lines for lines in found if lines]
+            blocks[-1].append(line)
+    return [lines for lines in blocks if lines]
 
 
 def list_items(lines: Sequence[str]) -> list[str]:

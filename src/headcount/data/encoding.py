@@ -2,7 +2,7 @@
 
 One process reads blocks of lines from both files and hashes them on the way, workers turn blocks
 into token ids, and the blocks come back in order. Only a few of them are in memory at any time,
-whatever the size of the corpus, and compressed files are read like plain ones.
+however large the corpus, and compressed files are read like plain ones.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def encode_blocks(
 ) -> Iterator[EncodedBlock]:
     """Encode blocks on all cores (or `workers` of them); they come back in order.
 
-    Where nobody asks for workers, a small corpus is encoded before they would have started.
+    Without `workers`, a small corpus is encoded in this process: starting others would take longer.
     """
     remaining = iter(blocks)
     if workers is None:
@@ -135,7 +135,7 @@ def encode_blocks(
             yield encode_block(block, tokenizers, max_length)
         workers = _usable_cores()
     first = list(islice(remaining, 2))
-    if workers == 1 or len(first) < 2:  # too little to be worth starting processes for
+    if workers == 1 or len(first) < 2:  # not worth starting processes for
         for block in chain(first, remaining):
             yield encode_block(block, tokenizers, max_length)
         return
@@ -151,8 +151,8 @@ def encode_blocks(
                 yield waiting.popleft().result()
         except BrokenProcessPool as error:
             raise UserError(
-                "A process that encodes text was ended from outside.",
-                "Perhaps memory ran out: run again with fewer workers.",
+                "A process that encodes text was killed.",
+                "Memory may have run out: run again with fewer workers.",
             ) from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
@@ -185,12 +185,12 @@ def _encode(raw: bytes, first: int, file: str, tokenizer: Tokenizer) -> Encoded:
             f"{file}, line {line}: not valid UTF-8 ({error.reason}).",
             "Convert the file to UTF-8 first.",
         ) from error
-    if not lines[-1]:  # what follows the last line feed is no line
+    if not lines[-1]:  # what follows the last line feed is not a line
         lines.pop()
     return Encoded(*tokenizer.encode_flat(lines))
 
 
-# In a worker process: what `_start_worker` was given.
+# In a worker process: the arguments of `_start_worker`.
 _tokenizers: tuple[Tokenizer, Tokenizer]
 _max_length: int | None
 

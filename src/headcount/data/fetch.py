@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 
 
 def require_tools(corpus: str, *tools: str) -> None:
-    """One clear line where a corpus comes through apt and this machine has none."""
+    """Stop with a clear message if a corpus comes through apt and this machine has no apt."""
     for tool in tools:
         if shutil.which(tool) is None:
             raise UserError(
@@ -52,7 +52,7 @@ def sha256_of(path: Path) -> str:
 
 
 def cached(filename: str, sha256: str, download: Callable[[Path], None]) -> Path:
-    """The cached file of that content, downloaded where it is missing or damaged.
+    """The cached file with that content, downloaded if it is missing or damaged.
 
     A file with another checksum is never kept.
     """
@@ -63,12 +63,12 @@ def cached(filename: str, sha256: str, download: Callable[[Path], None]) -> Path
         path.unlink()
     with atomic_path(path) as partial:
         download(partial)
-        found = sha256_of(partial)
-        if found != sha256:
+        digest = sha256_of(partial)
+        if digest != sha256:
             raise UserError(
-                f"{filename} is not the file that was expected: its sha256 is {found}, "
+                f"{filename} is not the file that was expected: its sha256 is {digest}, "
                 f"not {sha256}.",
-                "Nothing was kept. Try again; if it stays so, the published file was changed.",
+                "Nothing was kept. Try again; if it fails again, the published file has changed.",
             )
     return path
 
@@ -100,7 +100,7 @@ def _download_package(wanted: PackageFile, path: Path, progress: Progress) -> No
                 if not match:
                     failure = f"the index does not have {wanted.filename}"
                     continue
-                # Our own checksum decides, so the index's need not be verified as well.
+                # We verify our own checksum, so the index's need not be verified as well.
                 client.download_package(
                     match[0],
                     path,
@@ -149,24 +149,24 @@ def pip_settings() -> dict[str, str]:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     lines = listing.stdout.splitlines() if listing.returncode == 0 else []
-    found = parse_pip_settings(lines)
+    settings = parse_pip_settings(lines)
     for name in ("index-url", "extra-index-url", "cert", "timeout", "default-timeout"):
         value = os.environ.get("PIP_" + name.upper().replace("-", "_"))
         if value:
-            found[name] = value
-    return found
+            settings[name] = value
+    return settings
 
 
 def parse_pip_settings(lines: list[str]) -> dict[str, str]:
     """`pip config list` as settings; sections for other commands than `global` count less."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in lines:
         key, _, value = line.partition("=")
         section, _, name = key.rpartition(".")
         if section in ("global", "download", "install") and value:
             text = str(ast.literal_eval(value))
             if section == "global":
-                found[name] = text
+                settings[name] = text
             else:
-                found.setdefault(name, text)
-    return found
+                settings.setdefault(name, text)
+    return settings

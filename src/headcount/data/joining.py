@@ -1,7 +1,8 @@
 """Training pairs joined at random, so that short sentences become longer text.
 
-A corpus of short sentences asks little of an encoder's attention: a bag of words nearly tells the
-translation. Where several sentences stand side by side, heads must find out what belongs to what.
+A corpus of short sentences asks little of an encoder's attention: a bag of words is almost enough
+to translate it. With several sentences side by side, heads must work out which words belong
+together.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ def join_pairs(pairs: SizedPairs, most: int, rng: np.random.Generator) -> Groups
     """Every pair once, in groups of 1 to `most`, each number of pairs equally often.
 
     No group becomes longer than the longest single pair of the corpus, on either side: where it
-    would, its pairs stay alone. So no position is trained that the corpus does not have.
+    would, its pairs stay alone. So no position is trained that does not occur in the corpus.
     """
     count = len(pairs.source_lengths)
     if most <= 1:

@@ -1,7 +1,7 @@
 """The help pages of LibreOffice: long technical sentences in many languages, from Debian packages.
 
-Pages have the same names in all languages and paragraphs the same ids, so that a paragraph and its
-translation find each other without any guessing. Packages are downloaded and read, not installed.
+Pages have the same names in all languages and paragraphs the same ids, so paragraphs are aligned
+with their translations exactly. Packages are downloaded and read, not installed.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ def find_package(name: str) -> DebianPackage:
     listed = subprocess.run(
         ["apt-get", "download", "--print-uris", name], capture_output=True, text=True, check=False
     )
-    found = re.search(r"^'\S+' (\S+) \d+ SHA256:([0-9a-f]{64})", listed.stdout, re.MULTILINE)
-    if listed.returncode or not found:
+    match = re.search(r"^'\S+' (\S+) \d+ SHA256:([0-9a-f]{64})", listed.stdout, re.MULTILINE)
+    if listed.returncode or not match:
         raise UserError(
             f"apt does not know the package {name}.",
             "Run `apt-get update` as root first; the package is in Debian's main section.",
         )
-    return DebianPackage(name, found.group(1), found.group(2))
+    return DebianPackage(name, match.group(1), match.group(2))
 
 
 def _fetch(package: DebianPackage) -> Path:
@@ -126,11 +126,11 @@ def align_paragraphs(english: dict[str, str], other: dict[str, str]) -> Iterator
 
 def read_paragraphs(page: str) -> dict[str, str]:
     """The paragraphs and headings of a page by id, without program text."""
-    found: dict[str, str] = {}
+    paragraphs: dict[str, str] = {}
     for _, name, attributes, content in _PARAGRAPH.findall(page):
-        if name not in found and not _CODE.search(attributes) and not _BROKEN.search(content):
-            found[name] = _LOOSE_STOP.sub(r"\1", plain_text(content))
-    return found
+        if name not in paragraphs and not _CODE.search(attributes) and not _BROKEN.search(content):
+            paragraphs[name] = _LOOSE_STOP.sub(r"\1", plain_text(content))
+    return paragraphs
 
 
 def plain_text(content: str) -> str:
@@ -146,7 +146,7 @@ def plain_text(content: str) -> str:
 class _TextOf(HTMLParser):
     """Collects text; of an inline switch between systems or programs only one variant is kept.
 
-    A switch is `<span class="switchinline">` around one span a variant: the one with an id that
+    A switch is `<span class="switchinline">` around one span per variant: the one with an id that
     begins with "default", else the first.
     """
 
@@ -161,13 +161,13 @@ class _TextOf(HTMLParser):
             self.parts[-1].append(" ")
         if tag != "span":
             return
-        given = dict(attrs)
-        if given.get("class") == "switchinline":
+        attributes = dict(attrs)
+        if attributes.get("class") == "switchinline":
             self.open.append("switch")
             self.variants.append({})
         elif self.open and self.open[-1] == "switch":
             self.open.append(
-                "default" if (given.get("id") or "").startswith("default") else "variant"
+                "default" if (attributes.get("id") or "").startswith("default") else "variant"
             )
             self.parts.append([])
         else:

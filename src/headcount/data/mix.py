@@ -1,4 +1,4 @@
-"""Several corpora as one: mixed for training, held out apart, so that results show by domain.
+"""Several corpora as one: mixed for training, kept apart in dev and test, for results by domain.
 
     mix_corpora([Part("tatoeba-en-fr", 0.5), Part("debian-descriptions", 0.5)], out, "en-fr")
 
@@ -96,7 +96,7 @@ def _only_pair(parts: Sequence[Part]) -> str:
 
 
 def check_parts(parts: Sequence[Part], pair: str) -> None:
-    """Everything that can be wrong with a list of corpora, before anything is fetched."""
+    """Refuse a list of corpora that cannot work, before anything is fetched."""
     names = [part.name for part in parts]
     for name in names:
         known = CORPORA.find(name)
@@ -162,7 +162,7 @@ def mix_corpora(
 
 @dataclass
 class _Mixing:
-    """One mix in the making: a label for each training pair of each corpus."""
+    """A mix while it is being built: a label for each training pair of each corpus."""
 
     corpora: dict[str, Corpus]
     folder: Path

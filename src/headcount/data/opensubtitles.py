@@ -1,4 +1,4 @@
-"""OpenSubtitles as OPUS publishes it: one XML file a film and language, and one with the links.
+"""OpenSubtitles as OPUS publishes it: one XML file per film and language, and one with the links.
 
 The paper keeps links whose subtitles overlap in time by at least 0.9 (App. B.1). A link names the
 sentences of both sides, "1 2;7": they are joined. Everything is read in one pass, and at any time
@@ -24,7 +24,7 @@ def opensubtitles_source(
     """Subtitle pairs out of a folder with OPUS's unpacked files."""
     if origin is None or pair is None:
         raise UserError(
-            "OpenSubtitles is read from files of yours.",
+            "OpenSubtitles is read from files that you provide.",
             "Add --from FOLDER (OPUS's sentence and alignment XML) and --pair, e.g. en-ru.",
         )
     if not 0 <= overlap <= 1:
@@ -32,8 +32,8 @@ def opensubtitles_source(
     links, swapped = find_alignment(origin, pair)
 
     def read(progress: Progress) -> Iterator[Pair]:
-        for found in read_links(links, origin, overlap, progress):
-            yield found._replace(source=found.target, target=found.source) if swapped else found
+        for linked in read_links(links, origin, overlap, progress):
+            yield linked._replace(source=linked.target, target=linked.source) if swapped else linked
 
     return Source(
         name=OPENSUBTITLES.name,
@@ -53,9 +53,9 @@ def find_alignment(origin: Path, pair: tuple[str, str]) -> tuple[Path, bool]:
         raise UserError(f"{origin} is not a folder.", "Give the folder of OPUS's unpacked files.")
     for first, second in (pair, pair[::-1]):
         for ending in (".xml", ".xml.gz"):
-            found = sorted(origin.rglob(f"{first}-{second}{ending}"))
-            if found:
-                return found[0], (first, second) != pair
+            files = sorted(origin.rglob(f"{first}-{second}{ending}"))
+            if files:
+                return files[0], (first, second) != pair
     name = f"{'-'.join(sorted(pair))}.xml.gz"
     raise UserError(
         f"There is no alignment file {name} under {origin}.", "Check --from and --pair."
@@ -118,7 +118,7 @@ def _document(name: str, alignment: Path, origin: Path) -> dict[str, str] | None
     """A film's sentences by id, or None where its file is missing.
 
     OPUS's archives unpack to OpenSubtitles/raw/en/... or .../xml/en/..., while links name only
-    en/...; the file may be packed or not, whatever the link says.
+    en/...; the file may be compressed or not, regardless of the link.
     """
     plain = name.removesuffix(".gz")
     for folder in (origin, *alignment.parents):
@@ -144,7 +144,7 @@ def read_sentences(path: Path) -> dict[str, str]:
 
 
 def _events(path: Path, tags: tuple[str, ...]) -> Iterator[tuple[str, ElementTree.Element]]:
-    """Starts and ends of elements in a file of any size; what was read is let go."""
+    """Starts and ends of elements in a file of any size; elements are freed once read."""
     opener = gzip.open if path.suffix == ".gz" else open
     with opener(path, "rb") as handle:
         try:
@@ -164,7 +164,7 @@ def _events(path: Path, tags: tuple[str, ...]) -> Iterator[tuple[str, ElementTre
 
 OPENSUBTITLES = KnownCorpus(
     name="opensubtitles",
-    help="OPUS's XML files of yours",
+    help="OPUS's XML files, which you provide",
     licence="see opensubtitles.org; distributed by OPUS for research",
     open=lambda request: opensubtitles_source(request.origin, request.languages, request.overlap),
     needs="add --from and --pair",

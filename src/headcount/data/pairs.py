@@ -11,7 +11,7 @@ from headcount.errors import UserError
 from headcount.progress import Progress, silent
 
 SPLITS = ("train", "dev", "test")
-_LONGEST_NAME = 32  # of a language: it becomes a part of file names
+_LONGEST_NAME = 32  # of a language code, which becomes part of file names
 
 LEAST_OVERLAP = 0.9
 """Of two subtitles, in time (App. B.1)."""
@@ -22,8 +22,8 @@ class Pair(NamedTuple):
 
     `split` is set where the source brings its own division, and `part` where a held-out set is to
     be kept as a file pair of its own as well (`test_2016`). `tree` is the source sentence's gold
-    parse in CoNLL-U where there is one. `fault` is why the reader has no use for a record: it is
-    counted, not skipped in silence.
+    parse in CoNLL-U where there is one. `fault` is why a record cannot be used: it is counted, not
+    skipped silently.
     """
 
     source: str
@@ -41,10 +41,10 @@ def faulty(reason: str) -> Pair:
 
 @dataclass(frozen=True)
 class Source:
-    """Where pairs come from, what is owed to whom, and how to read them.
+    """Where pairs come from, their licence and attribution, and how to read them.
 
-    `inputs` identifies the content (file name to sha256, or whatever else pins it), so that a
-    folder made from the very same input can be recognised.
+    `inputs` identifies the content (file name to sha256, or something else that identifies it), so
+    that a folder made from the same input is recognised.
     """
 
     name: str
@@ -83,11 +83,11 @@ class KnownCorpus:
     help: str
     licence: str
     open: Callable[[Request], Source]
-    """Finds out what there is to read (and from where), without reading the pairs yet."""
+    """Finds out what to read and from where, without reading the pairs yet."""
     language_pairs: tuple[str, ...] = ()
     """The language pairs to choose from; none where the user's own text decides."""
     needs: str = ""
-    """What has to be there or said for it: apt, an extra, options."""
+    """What it requires: apt, an extra, options."""
 
     def choose_languages(self, pair: str | None) -> tuple[str, str] | None:
         """The languages of `--pair`, or of the only pair that there is."""

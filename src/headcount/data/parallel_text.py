@@ -1,10 +1,10 @@
 """The user's own parallel text: pairs of plain files or tab-separated ones, `.gz` too.
 
     mine.en + mine.ru          line N translates line N
-    mine.tsv, mine.tsv.gz      source, tab, target [, more columns that are left alone]
+    mine.tsv, mine.tsv.gz      source, tab, target [, further columns that are ignored]
 
 In a folder every such pair of files is read. A file whose name has the word train, dev, val,
-valid, validation, devtest or test in it keeps that division, or `--splits` says what is what.
+valid, validation, devtest or test in it keeps that division, unless `--splits` says otherwise.
 Held-out sets are kept as they are, several test sets each in a file pair of its own as well;
 training pairs whose English sentence is held out are left out.
 """
@@ -32,7 +32,7 @@ _SPLIT_WORDS = {
 def own_source(origin: Path | None, pair: tuple[str, str] | None, splits: str = "") -> Source:
     """Pairs from a file or folder of the user's own."""
     if origin is None:
-        raise UserError("Your own text has to be named.", "Add --from FOLDER or --from FILE.tsv.")
+        raise UserError("Where is your own text?", "Add --from FOLDER or --from FILE.tsv.")
     if pair is None:
         raise UserError("The languages of your own text are not known.", "Add --pair, e.g. en-ru.")
     groups = find_files(origin, pair)
@@ -50,7 +50,7 @@ def own_source(origin: Path | None, pair: tuple[str, str] | None, splits: str = 
             own_file = f"{stem}.{stem}" if stem in SPLITS else stem
             reader = read_tsv(group[0]) if len(group) == 1 else read_two(*group)
             yield from (
-                found._replace(split=split, part=own_file if several else "") for found in reader
+                row._replace(split=split, part=own_file if several else "") for row in reader
             )
 
     return Source(
@@ -109,10 +109,10 @@ def find_files(origin: Path, pair: tuple[str, str]) -> list[tuple[Path, ...]]:
         plain = name.removesuffix(".gz")
         if plain.endswith(f".{pair[0]}"):
             partner = plain.removesuffix(pair[0]) + pair[1]
-            found = by_name.get(partner, by_name.get(partner + ".gz"))
-            if found is None:
+            other = by_name.get(partner, by_name.get(partner + ".gz"))
+            if other is None:
                 raise UserError(f"{path} has no {partner} beside it.", "Both sides are needed.")
-            groups.append((path, found))
+            groups.append((path, other))
     tables = [p for name, p in by_name.items() if name.removesuffix(".gz").endswith(".tsv")]
     named = [path for path in tables if f"{pair[0]}-{pair[1]}" in _words(path)]
     groups += [(path,) for path in named or tables]
@@ -125,7 +125,7 @@ def find_files(origin: Path, pair: tuple[str, str]) -> list[tuple[Path, ...]]:
 
 
 def split_of(name: str) -> str:
-    """The split that a file's name tells, or nothing."""
+    """The split that a file's name indicates, or nothing."""
     for word in re.split(r"[._-]", name.lower()):
         for split, pattern in _SPLIT_WORDS.items():
             if pattern.fullmatch(word):

@@ -1,4 +1,4 @@
-"""A few of many, evenly spread: corpora are often sorted by length, the first lines no sample."""
+"""A sample spread evenly over the data: corpora are often sorted by length."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def spread_places(total: int, limit: int) -> list[int]:
+def spread_indices(total: int, limit: int) -> list[int]:
     """`limit` of the numbers below `total`, evenly spread; all where there are no more."""
     if limit >= total:
         return list(range(total))
@@ -17,12 +17,12 @@ def spread_places(total: int, limit: int) -> list[int]:
 
 def spread(items: Sequence[T], limit: int) -> list[T]:
     """`limit` of the items, evenly spread; all where there are no more."""
-    return [items[place] for place in spread_places(len(items), limit)]
+    return [items[place] for place in spread_indices(len(items), limit)]
 
 
 def spread_stream(items: Iterable[T], limit: int, total: int) -> Iterator[T]:
     """The same `limit` of `total` items of a stream, without holding them."""
-    chosen = iter(spread_places(total, limit))
+    chosen = iter(spread_indices(total, limit))
     following = next(chosen, None)
     for number, item in enumerate(items):
         if number == following:

@@ -126,15 +126,15 @@ def prepare(
     max_length: int | None = None,
     progress: Progress | None = None,
 ) -> Shards:
-    """Encode two aligned text files into `out`, or reuse it where it holds just that.
+    """Encode two aligned text files into `out`, or reuse `out` if it already holds exactly that.
 
     Pairs with an empty side, or one of more than `max_length` tokens, are dropped and counted.
-    `progress` is told how many bytes of how many have been read.
+    `progress` receives the number of bytes read and the total.
     """
     texts = (require_file(source), require_file(target))
     tokenizers = (source_tokenizer, target_tokenizer)
-    if (found := _reusable(out, texts, tokenizers, max_length)) is not None:
-        return found
+    if (existing := _reusable(out, texts, tokenizers, max_length)) is not None:
+        return existing
     _refuse_foreign(out)
     with atomic_folder(out) as folder:
         blocks = LineBlocks(texts, progress)
@@ -211,19 +211,20 @@ def _reusable(
     if not (out / PREPARED).is_file():
         return None
     try:
-        found = Shards.load(out)
+        existing = Shards.load(out)
     except UserError:
-        return None  # damaged: made anew
+        return None  # damaged: it will be prepared again
     # The texts are hashed only where all else agrees.
-    unread = _recipe((found.recipe.source_text, found.recipe.target_text), tokenizers, max_length)
-    if found.recipe != unread:
+    texts_then = existing.recipe.source_text, existing.recipe.target_text
+    unread = _recipe(texts_then, tokenizers, max_length)
+    if existing.recipe != unread:
         return None
     fingerprints = (text_fingerprint(texts[0]), text_fingerprint(texts[1]))
-    return found if found.recipe == _recipe(fingerprints, tokenizers, max_length) else None
+    return existing if existing.recipe == _recipe(fingerprints, tokenizers, max_length) else None
 
 
 def _refuse_foreign(out: Path) -> None:
-    """Only an older preparation may be replaced, never somebody's folder."""
+    """Only an older preparation may be replaced, never a user's folder."""
     if out.is_dir():
         ours = {PREPARED, *(name for side in SIDES for name in side)}
         foreign = sorted(path.name for path in out.iterdir() if path.name not in ours)

@@ -30,7 +30,7 @@ def held_out_size(pairs: int) -> int:
 def mark_duplicates(pair_hashes: Hashes, labels: Labels) -> None:
     """Label all but the first of equal pairs as duplicates.
 
-    Dev and test sets that a source brings are left as they are: figures on them must stay
+    Dev and test sets that come with a source are left as they are: scores on them must stay
     comparable.
     """
     divisible = np.flatnonzero((labels != DEV) & (labels != TEST))
@@ -43,8 +43,8 @@ def assign_splits(key_hashes: Hashes, labels: Labels) -> None:
     """Divide the unlabelled pairs; all pairs of one English sentence go the same way.
 
     The sentences with the smallest hashes are the test set, the next ones the dev set. A source
-    that brings its own dev or test set keeps it, and its training pairs whose English sentence
-    is also held out are left out.
+    with its own dev or test set keeps it, and its training pairs whose English sentence is also
+    held out are left out.
     """
     for split in (TEST, DEV):
         held_out = key_hashes[labels == split]

@@ -1,4 +1,4 @@
-"""Tatoeba's sentence pairs: short conversational sentences, out of two published packages."""
+"""Tatoeba's sentence pairs: short conversational sentences, from two published packages."""
 
 from __future__ import annotations
 

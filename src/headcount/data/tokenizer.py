@@ -1,4 +1,4 @@
-"""Byte-pair encoding (App. B.1) that keeps where every piece stood in the original sentence.
+"""Byte-pair encoding (App. B.1) that keeps the position of every piece in the original sentence.
 
 Text is brought to Unicode NFC and cut at whitespace; every word gets SentencePiece's mark of a word
 start (`▁`), and punctuation and symbols are cut off as pieces of their own. So no piece crosses the
@@ -119,8 +119,8 @@ class Tokenizer:
         """Learn at most `size` tokens from the lines, or from a random `sample` of more lines.
 
         The sample bounds time and memory; it is the same on every call. Lines that can be looped
-        over again (a list, a `TextFile`) are not kept in memory, those of an iterator are. Data
-        that gives fewer tokens than asked for gives a smaller vocabulary.
+        over again (a list, a `TextFile`) are not kept in memory, those of an iterator are. If the
+        data yields fewer tokens than asked for, the vocabulary is smaller.
         """
         if size < SMALLEST_VOCABULARY:
             raise UserError(
@@ -132,7 +132,8 @@ class Tokenizer:
         trainer = trainers.BpeTrainer(
             vocab_size=size,
             special_tokens=list(SPECIAL_TOKENS),
-            # Given and limited: the library breaks ties between equally rare characters by chance.
+            # Passed in explicitly: the library breaks ties between equally rare characters at
+            # random.
             initial_alphabet=alphabet,
             limit_alphabet=len(alphabet),
             show_progress=False,
@@ -151,7 +152,7 @@ class Tokenizer:
     def load(cls, path: Path) -> Tokenizer:
         """Read a tokenizer that `save` wrote."""
         stored = read_json(path)
-        remedy = "Restore or remake it."
+        remedy = "Restore it or create it again."
         try:
             tokenizer = cls.from_dict(stored)
         except Exception as error:  # the library raises bare Exceptions on bad content
@@ -166,7 +167,7 @@ class Tokenizer:
         write_text(path, json.dumps(stored, ensure_ascii=False) + "\n")
 
     def to_dict(self) -> dict[str, Any]:
-        """All there is to it, as JSON values."""
+        """The whole tokenizer as JSON values."""
         special = {"pad": self.pad, "unk": self.unk, "start": self.start, "eos": self.eos}
         stored: dict[str, Any] = {"format": FORMAT, "special": special, "tokenizer": self.content}
         if self.vocabulary is not None:
@@ -207,7 +208,7 @@ class Tokenizer:
         return self._numbers(self._core.encode(text, add_special_tokens=False))
 
     def framed(self, ids: Sequence[int]) -> list[int]:
-        """Token ids of a text as those of a sentence; nothing stays nothing."""
+        """Token ids with what every sentence begins and ends with; an empty text stays empty."""
         return [*self.before, *ids, *self.after] if ids else []
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
@@ -255,9 +256,9 @@ class Tokenizer:
             )
         ]
 
-    def _word(self, found: re.Match[str]) -> Iterator[Piece]:
+    def _word(self, match: re.Match[str]) -> Iterator[Piece]:
         """`pieces` of one word of a text; parts of a very long one are cut as for `encode`."""
-        word, begin = found.group(), found.start()
+        word, begin = match.group(), match.start()
         if len(word) < LONGEST_PART:
             for piece in self.pieces(word):
                 yield piece._replace(start=begin + piece.start, end=begin + piece.end)
@@ -322,11 +323,12 @@ def _decoder() -> decoders.Decoder:
 
 
 def _repeated(words: Counter[str], most: int = 1000) -> Iterator[str]:
-    """Text in which each word occurs as often as it is counted: the library takes only text.
+    """Text in which each word occurs as often as its count says: the library accepts only text.
 
-    Single characters are left out: they have nothing to merge, and the alphabet is given.
+    Single characters are left out: they have nothing to merge, and the alphabet is passed
+    separately.
     """
-    rare: list[str] = []  # several words a text, as every text has its cost
+    rare: list[str] = []  # several words per text, as every text has its cost
     waiting = 0
     for word, count in words.items():
         if len(word) == 1:
@@ -343,7 +345,7 @@ def _repeated(words: Counter[str], most: int = 1000) -> Iterator[str]:
 
 
 def _alphabet(words: Counter[str], size: int) -> list[str]:
-    """The characters that get a token, so that rare ones do not eat a small vocabulary."""
+    """The characters that get a token, so that rare ones do not use up a small vocabulary."""
     counts: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:

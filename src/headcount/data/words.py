@@ -37,8 +37,8 @@ _is_simple = re.compile(rf"[\0-{chr(_SIMPLE[-1])}]+").fullmatch
 _BLOCK_LINES = 10_000
 
 LONGEST_PART = 1000
-"""Characters of a part of a word. BPE takes time by the square of a part's length, so what is
-longer (no word of any language) is cut into parts of this length."""
+"""Characters of a part of a word. BPE takes time quadratic in a part's length, so anything longer
+(no word of any language is) is cut into parts of this length."""
 
 
 def normalizer() -> normalizers.Normalizer:
@@ -88,7 +88,7 @@ def count_parts(lines: Iterable[str], sample: int) -> Counter[str]:
         words.clear()  # one table at a time
         words = _count_words(sampled(lines, sample + more, sample))
     parts: Counter[str] = Counter()
-    while words:  # emptied on the way, so that no word is held twice
+    while words:  # emptied as it is read, so that no word is held twice
         word, count = words.popitem()
         for part in word_parts(word):
             parts[part] += count

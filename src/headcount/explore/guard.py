@@ -86,8 +86,8 @@ class Guard:
         if not _own_page(headers, host, request.method, navigation=path == "/"):
             return 403, "Only the page of this server may ask this."
         if self.token is not None and not path.startswith("/static/"):
-            given = headers.get(TOKEN) or request.query_params.get("token", "")
-            if not secrets.compare_digest(given.encode(), self.token.encode()):
+            token = headers.get(TOKEN) or request.query_params.get("token", "")
+            if not secrets.compare_digest(token.encode(), self.token.encode()):
                 return 403, "The token in the address is missing or wrong."
         return None
 

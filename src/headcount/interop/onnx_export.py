@@ -50,26 +50,26 @@ class OnnxModel:
 
     def start(self, source: np.ndarray) -> dict[str, np.ndarray]:
         """Encode tokens `[batch, source]`: all that the first step needs but its tokens."""
-        given = self._named(self.encoder, {"tokens": source})
+        results = self._named(self.encoder, {"tokens": source})
         for wanted in self.decoder.get_inputs():
             if wanted.name.startswith(("keys.", "values.")):
                 _, heads, _, width = wanted.shape
-                given[wanted.name] = np.zeros((len(source), heads, 0, width), np.float32)
-        return given | {"position": np.zeros(1, np.int64)}
+                results[wanted.name] = np.zeros((len(source), heads, 0, width), np.float32)
+        return results | {"position": np.zeros(1, np.int64)}
 
     def step(
         self, tokens: np.ndarray, state: dict[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Last tokens `[batch]` to logits `[batch, vocabulary]` and the state for the next step."""
-        found = self._named(self.decoder, {**state, "tokens": tokens})
-        logits = found.pop("logits")
-        grown = {name.removeprefix("next_"): value for name, value in found.items()}
+        results = self._named(self.decoder, {**state, "tokens": tokens})
+        logits = results.pop("logits")
+        grown = {name.removeprefix("next_"): value for name, value in results.items()}
         return logits, state | grown | {"position": state["position"] + 1}
 
-    def _named(self, session: Any, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _named(self, session: Any, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run a graph: values by name in, values by name out."""
         wanted = {value.name for value in session.get_inputs()}
-        inputs = {name: value for name, value in given.items() if name in wanted}
+        inputs = {name: value for name, value in feeds.items() if name in wanted}
         names: Sequence[str] = [value.name for value in session.get_outputs()]
         return dict(zip(names, session.run(names, inputs), strict=True))
 

@@ -219,8 +219,8 @@ def encoder_graph(model: Transformer) -> Any:
         cross = decoder_layer.cross_attention.attention
         if cross.heads:
             for part, kind in ((1, "keys"), (2, "values")):
-                found = writer.projected(memory, cross, part)
-                add("Identity", found, name=f"source_{kind}.{number}")
+                projected = writer.projected(memory, cross, part)
+                add("Identity", projected, name=f"source_{kind}.{number}")
                 graph.output(f"source_{kind}.{number}", _past(cross, "source"))
     return graph.model("encoder")
 

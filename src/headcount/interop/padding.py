@@ -68,9 +68,9 @@ def _filled(heads: tuple[int, ...], count: int, possible: range) -> tuple[int, .
 def _spread(attention: Attention, heads: tuple[int, ...]) -> dict[str, Tensor]:
     """The parameters of an attention that has the given heads, with zeros for the new ones."""
     width, size = attention.head_width, attention.out_bias.shape[0]
-    places = [heads.index(head) for head in attention.heads]
+    indices = [heads.index(head) for head in attention.heads]
     inner = len(heads) * width
-    rows = torch.tensor([p * width + n for p in places for n in range(width)], dtype=torch.long)
+    rows = torch.tensor([p * width + n for p in indices for n in range(width)], dtype=torch.long)
     stacked = torch.cat([part * inner + rows for part in range(3)])  # queries, keys, values
     in_weight = attention.in_weight.new_zeros(3 * inner, size)
     in_bias = attention.in_bias.new_zeros(3 * inner)

@@ -109,8 +109,8 @@ def _refuse_what_differs(proto: Any) -> None:
         "BPE with symbols of the user's": trainer.model_type == _BPE and _USER_DEFINED in types,
         "no unknown piece": _UNKNOWN not in types,
     }
-    for what, found in unsupported.items():
-        if found:
+    for what, present in unsupported.items():
+        if present:
             raise UserError(
                 f"This SentencePiece model has {what}.",
                 "Supported are unigram and BPE models with SentencePiece's usual settings.",

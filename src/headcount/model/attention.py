@@ -98,7 +98,7 @@ class Attention(nn.Module):
         """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
 
         The fused kernel runs unless weights are recorded or edited; then the same quantity is
-        computed in the open.
+        computed step by step.
         """
         dropout = self.dropout if self.training else 0.0
         site, layer, at = self.site, self.layer, self.tape.at
@@ -106,7 +106,7 @@ class Attention(nn.Module):
         keys, values = at(site, layer, "keys", keys), at(site, layer, "values", values)
         bias = self.position_bias(queries.shape[2])
         if bias is not None:
-            causal = False  # the bias says so itself
+            causal = False  # the position bias is causal itself
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
         if self.tape.wants(self.site, "weights"):
             weights = at(site, layer, "weights", self.weights(queries, keys, mask, causal))

@@ -20,8 +20,8 @@ class DecoderCache:
 
     A sentence may have several hypotheses (a beam). They share one copy of the source's keys and
     values: to the attention the hypotheses of a sentence are just several queries. Likewise they
-    share the past of the target: whatever any of them has written stays where it is, and a mask
-    tells each hypothesis which of these positions are its own. So keys and values never move when
+    share the past of the target: what any of them has written stays where it is, and a mask tells
+    each hypothesis which of these positions are its own. So keys and values never move when
     hypotheses change places, only the mask does.
 
     All layers' heads are in one tensor, `[2, heads, batch, places, head]` for keys and values, so
@@ -51,7 +51,7 @@ class DecoderCache:
         like: Tensor,
         beam: int,
     ) -> None:
-        """`layers` are what each layer does in a step, with its weights at hand.
+        """`layers` are the functions that compute one step of each layer.
 
         `source` are each layer's keys and values `[batch, heads, source, head]` of the source.
         `mask` is boolean, `[batch, 1, 1, source]`, true where a token is real. `heads` are the
@@ -107,7 +107,7 @@ class DecoderCache:
             self._visible = self._visible.gather(1, index)
 
     def keep_sentences(self, sentences: Tensor) -> None:
-        """Forget all sentences but these."""
+        """Keep only these sentences."""
         self.batch = len(sentences)
         self._source = self._source[:, :, sentences]
         if self._mask is not None:

@@ -40,7 +40,7 @@ class Search:
     number: `((5 + length) / 6) ** length_penalty` (Wu et al. 2016, "wu"), or
     `length ** length_penalty` ("length"; Hugging Face and Marian). An output may have at most
     `max_ratio * source + max_extra` tokens, where `source` counts the source's tokens with EOS;
-    what has no end by then is ended there, with `force_end` by an EOS as the last of these tokens
+    an unfinished output is cut off there, with `force_end` by an EOS as the last of these tokens
     that costs nothing (Hugging Face's forced end). With `early_stop` a sentence is done as soon as
     `beam` hypotheses are finished, even if others could score higher (CTranslate2). The tokens of
     `forbidden` are never chosen; with `renormalise` the others share their probability (as many
@@ -62,8 +62,8 @@ class Search:
     @classmethod
     def of(cls, config: SearchConfig, **changes: Any) -> Search:
         """A run's own way to search, with the changes that are not None."""
-        given = {name: value for name, value in changes.items() if value is not None}
-        return cls(**(config.model_dump() | given))
+        overrides = {name: value for name, value in changes.items() if value is not None}
+        return cls(**(config.model_dump() | overrides))
 
     def __post_init__(self) -> None:
         if not 1 <= self.beam <= MAX_BEAM:
@@ -73,7 +73,7 @@ class Search:
             )
         if not 1 <= self.nbest <= self.beam:
             raise UserError(
-                f"{self.nbest} best translations do not come out of a beam of {self.beam}.",
+                f"{self.nbest} best translations are more than a beam of {self.beam} gives.",
                 "Ask for at least one and at most as many as the beam is wide.",
             )
         if not 0 <= self.length_penalty <= MAX_LENGTH_PENALTY:
@@ -103,11 +103,11 @@ def beam_search(
     """The `search.nbest` best translations of each sentence of `source` `[batch, length]`.
 
     A step takes the `2 * beam` best continuations of a sentence's hypotheses. Those with EOS
-    among the first `beam` are finished; the best `beam` without it live on. A sentence is done
-    with `beam` finished hypotheses none of which is worse than the best that lives, both scored at
-    their present length. With beam 1 this is greedy search: it ends where EOS is the most probable.
-    Probabilities are the model's own (see `Search.renormalise`); padding, the start token and
-    `search.forbidden` are never chosen.
+    among the first `beam` are finished; the best `beam` without it continue. A sentence is done
+    when `beam` hypotheses are finished and none of them scores worse than the best unfinished one,
+    both scored at their present length. With beam 1 this is greedy search: it ends where EOS is the
+    most probable. Probabilities are the model's own (see `Search.renormalise`); padding, the start
+    token and `search.forbidden` are never chosen.
     """
     device = source.device
     memory, mask = model.encode(source)
@@ -123,7 +123,7 @@ def beam_search(
         model.step(tokens, cache)
         tokens = torch.full_like(tokens, token)
     scores = memory.new_full(tokens.shape, DEAD, dtype=_exact(memory.dtype))
-    scores[:, 0] = 0.0  # before the first step all hypotheses are the same, so only one lives
+    scores[:, 0] = 0.0  # before the first step all hypotheses are the same, so only one is kept
     live = sentences
     while live:
         logits = model.logits(model.step(tokens, cache))  # [sentences, beam, vocabulary]
@@ -133,8 +133,8 @@ def beam_search(
         if search.renormalise:
             totals = totals.log_softmax(-1)
         totals += scores[:, :, None]
-        best, places = best_of_rows(totals.flatten(1), 2 * search.beam)
-        for sentence, values, chosen in zip(live, best.tolist(), places.tolist(), strict=True):
+        best, indices = best_of_rows(totals.flatten(1), 2 * search.beam)
+        for sentence, values, chosen in zip(live, best.tolist(), indices.tolist(), strict=True):
             sentence.advance(values, [divmod(place, totals.shape[2]) for place in chosen])
         going = [place for place, sentence in enumerate(live) if not sentence.done]
         if len(going) < len(live):
@@ -152,18 +152,18 @@ def beam_search(
 def best_of_rows(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """The `count` largest values of each row, `[rows, size]`, largest first, and their places.
 
-    Gives `[rows, count]` each, or `[rows, size]` where a row has fewer. `Tensor.topk` alone takes
-    long for a whole vocabulary on a CPU, so look at the largest of each column of a folded row
+    Gives `[rows, count]` each, or `[rows, size]` where a row has fewer. `Tensor.topk` alone is slow
+    for a whole vocabulary on a CPU, so the row is folded and the maximum of each column is taken
     first: the best `count` are in the `count` columns with the largest maxima.
     """
     size = values.shape[1]
     count = min(count, size)
-    columns = math.isqrt(count * size)  # about as many as candidates will come of them
+    columns = math.isqrt(count * size)  # about as many as there will be candidates
     depth, rest = divmod(size, columns)
     folded = values[:, : size - rest].unflatten(1, (depth, columns))
     chosen = folded.amax(1).topk(count, sorted=False).indices  # [rows, count]
     candidates = folded.gather(2, chosen[:, None].expand(-1, depth, -1)).flatten(1)
-    if rest:  # what does not fill a row of columns competes as it is
+    if rest:  # the remainder that does not fill a row of columns competes directly
         candidates = torch.cat([candidates, values[:, size - rest :]], 1)
     best, indices = candidates.topk(count)  # [rows, count]
     places = indices // count * columns + chosen.gather(1, indices % count)
@@ -174,7 +174,7 @@ def best_of_rows(values: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 class _Sentence:
-    """One sentence on its way: the hypotheses that live and those that are finished."""
+    """One sentence during the search: its unfinished and its finished hypotheses."""
 
     def __init__(self, search: Search, eos: int, limit: int, first: list[int]) -> None:
         self.search, self.eos, self.limit = search, eos, max(limit, len(first) + 1)
@@ -210,7 +210,7 @@ class _Sentence:
         self.done = last or not self.texts or self._settled(length)
 
     def _settled(self, length: int) -> bool:
-        """Whether none that lives is better than any of a full beam of finished ones."""
+        """Whether a full beam is finished, and no unfinished hypothesis scores better."""
         if len(self.finished) < self.search.beam:
             return False
         if self.search.early_stop:

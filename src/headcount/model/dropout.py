@@ -13,7 +13,7 @@ def dropout(x: Tensor, rate: float) -> Tensor:
 
     A CPU spends a quarter of a small model's training step on drawing one Mersenne Twister number
     for each element. Here numpy's SFC64, seeded by one draw from torch's generator (so that
-    `torch.manual_seed` rules this too), gives 64 bits at a time, and 16 of them decide for one
+    `torch.manual_seed` controls this too), gives 64 bits at a time, and 16 of them decide for one
     element: the rate is resolved to 1/65536. On other devices this is the ordinary dropout.
     """
     if x.device.type != "cpu":

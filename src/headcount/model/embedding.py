@@ -67,7 +67,7 @@ class Embedding(nn.Module):
     def positions_at(self, first: int, last: int) -> Tensor:
         """The encodings of positions `[first, last)`, `[last - first, width]`.
 
-        None of them where positions are relative, but as many as the model has all the same.
+        There are none where positions are relative, but the limit on length applies all the same.
         """
         most = self.config.max_positions
         if last > most:

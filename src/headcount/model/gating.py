@@ -1,6 +1,6 @@
 """Scalar gates on heads: `MultiHead = Concat_i(g_i * head_i) W^O` (Sec. 6.1).
 
-Gates are put on from outside and taken off again; the model keeps no copy for it.
+Gates are put on and taken off from outside; no copy of the model is needed.
 """
 
 from __future__ import annotations

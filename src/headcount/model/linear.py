@@ -1,6 +1,6 @@
 """Linear maps with or without biases.
 
-A model without biases keeps them as zeros that are neither trained nor saved, so that whatever
+A model without biases keeps them as zeros that are neither trained nor saved, so that code that
 reads weights (search, removal, relevance, exports) needs no second path.
 """
 

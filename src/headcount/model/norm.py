@@ -13,7 +13,7 @@ Norm = nn.LayerNorm | nn.RMSNorm
 
 
 def make_norm(config: ModelConfig) -> Norm:
-    """The norm that a model has in all of its places."""
+    """The norm that a model uses throughout."""
     kind = nn.RMSNorm if config.norm_kind == "rms" else nn.LayerNorm
     return kind(config.width, eps=config.norm_epsilon)
 

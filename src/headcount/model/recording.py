@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 Place = tuple[str, int, str]
 Edit = Callable[[Tensor], Tensor | None]
-"""Takes the tensor at a place and returns what is to stand there; None leaves it as it is."""
+"""Takes the tensor at a place and returns its replacement; None leaves it unchanged."""
 
 BLOCK = ("residual", "input", "output", "sum", "result")
 ATTENTION = ("queries", "keys", "values", "weights", "outputs")
@@ -64,7 +64,7 @@ class Recording(dict[Place, Tensor]):
         return kind in self.kinds and (self.parts is None or part in self.parts)
 
     def keep(self, place: Place, tensor: Tensor) -> None:
-        """Keep a tensor, where somebody wants it."""
+        """Keep a tensor if it was asked for."""
         if self.wants(place[0], place[2]) and (self.places is None or place in self.places):
             self[place] = tensor
 
@@ -79,7 +79,7 @@ class Recording(dict[Place, Tensor]):
 
 
 class Tape:
-    """Shared by all blocks of one model: the recording under way, and what is to be written."""
+    """Shared by all blocks of one model: the current recording, and the current edits."""
 
     def __init__(self) -> None:
         self.recording: Recording | None = None
@@ -97,7 +97,7 @@ class Tape:
         return not {place[0] for place in self.edits}.isdisjoint(parts)
 
     def at(self, part: str, layer: int, kind: str, tensor: Tensor) -> Tensor:
-        """A tensor passes a place: what the model goes on with, edited and recorded."""
+        """Edit and record the tensor at a place; the model continues with the result."""
         if self.edits:
             for edit in self.edits.get((part, layer, kind), ()):
                 tensor = _edited(edit, tensor, f"{part}.{layer}.{kind}")

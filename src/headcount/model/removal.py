@@ -1,4 +1,4 @@
-"""Heads really gone: rows and columns cut out of the projections, not multiplied by zero."""
+"""Physical removal of heads: their rows and columns are cut out of the projections."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def remove_heads(model: Transformer, closed: Iterable[Head]) -> Transformer:
     ).to(device=model.output_weight.device, dtype=model.output_weight.dtype)
     state = dict(model.state_dict())
     for (site, layer), attention in model.attentions().items():
-        places = [i for i, h in enumerate(attention.heads) if Head(site, layer, h) not in gone]
-        cut = _cut(attention, _prefix(model, attention), places)
+        kept = [i for i, h in enumerate(attention.heads) if Head(site, layer, h) not in gone]
+        cut = _cut(attention, _prefix(model, attention), kept)
         state.update({name: tensor for name, tensor in cut.items() if name in state})
     smaller.load_state_dict(state)
     return smaller.train(model.training)
 
 
 def fold_gates(model: Transformer, gates: Gates) -> None:
-    """Multiply fixed gates into `W^O` in place, so that the gated model needs none any more."""
+    """Multiply fixed gates into `W^O` in place, so that the model no longer needs them."""
     attentions: Mapping[tuple[str, int], Attention] = model.attentions()
     with torch.no_grad():
         for place, gate in gates.items():
@@ -51,12 +51,12 @@ def fold_gates(model: Transformer, gates: Gates) -> None:
             attention.out_weight.mul_(gate.repeat_interleave(attention.head_width)[None, :])
 
 
-def _cut(attention: Attention, prefix: str, places: list[int]) -> dict[str, Tensor]:
+def _cut(attention: Attention, prefix: str, kept: list[int]) -> dict[str, Tensor]:
     """The parameters of an attention with only the heads at the given places."""
     width = attention.head_width
     device = attention.out_bias.device
     inner = torch.tensor(
-        [place * width + neuron for place in places for neuron in range(width)],
+        [place * width + neuron for place in kept for neuron in range(width)],
         dtype=torch.long,
         device=device,
     )

@@ -1,7 +1,7 @@
 """One decoder step: what `Transformer.decode` computes, for the newest position alone.
 
 A step of a small model is a hundred tiny operations, and calling them costs more than what they
-compute. So the weights of a layer are gathered once a search, a step calls no modules, and the
+compute. So the weights of a layer are gathered once per search, a step calls no modules, and the
 hypotheses of all sentences are the rows of one matrix. There is no dropout here, and nothing is
 recorded.
 """
@@ -36,7 +36,7 @@ def _around(block: Block, function: Step) -> Step:
 
 
 def _self_attention(attention: Attention, index: int) -> Step:
-    """Write the keys and values of the newest position, then look at all of one's own."""
+    """Write the keys and values of the newest position, then attend to the prefix."""
     if not attention.heads:
         return _constant(attention)
     weight, bias = attention.in_weight.t(), attention.in_bias
@@ -57,7 +57,7 @@ def _self_attention(attention: Attention, index: int) -> Step:
 
 
 def _cross_attention(attention: Attention, index: int) -> Step:
-    """Look at the source."""
+    """Attend to the source."""
     if not attention.heads:
         return _constant(attention)
     weight, bias = attention.in_weight[: attention.inner].t(), attention.in_bias[: attention.inner]
@@ -76,7 +76,7 @@ def _cross_attention(attention: Attention, index: int) -> Step:
 def _finish(attention: Attention) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
     """What follows the projections: `Attention.attend` of queries `[heads, batch, beam, head]`.
 
-    With so few queries three small products in the open are faster than the fused kernel.
+    With so few queries three small products are faster than the fused kernel.
     """
     heads, inner, scale = len(attention.heads), attention.inner, attention.scale
     weight, bias, gate = attention.out_weight.t(), attention.out_bias, attention.gate

@@ -77,7 +77,7 @@ class Transformer(nn.Module):
     def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
         """Tokens `[batch, source]`, `[batch, target]` to logits `[batch, target, vocabulary]`.
 
-        An encoder alone gives logits of the source's tokens, whatever the target is.
+        An encoder alone gives logits of the source's tokens and ignores the target.
         """
         memory, mask = self.encode(source)
         if not self.config.decoder_layers:
@@ -151,7 +151,7 @@ class Transformer(nn.Module):
     def _need_decoder(self) -> None:
         if not self.config.decoder_layers:
             raise UserError(
-                "This model is an encoder alone: it has no decoder, and nothing to write with.",
+                "This model is an encoder alone: without a decoder it cannot translate.",
                 "`roles` and `rank --by confidence` work, and so does `export --to transformers`.",
             )
 
@@ -165,13 +165,13 @@ class Transformer(nn.Module):
 
     def attentions(self) -> dict[tuple[str, int], Attention]:
         """Every attention by `(site, layer)`."""
-        found: dict[tuple[str, int], Attention] = {}
+        attentions: dict[tuple[str, int], Attention] = {}
         for i, encoder_layer in enumerate(self.encoder_layers()):
-            found["enc", i] = encoder_layer.self_attention.attention
+            attentions["enc", i] = encoder_layer.self_attention.attention
         for i, decoder_layer in enumerate(self.decoder_layers()):
-            found["dec", i] = decoder_layer.self_attention.attention
-            found["cross", i] = decoder_layer.cross_attention.attention
-        return found
+            attentions["dec", i] = decoder_layer.self_attention.attention
+            attentions["cross", i] = decoder_layer.cross_attention.attention
+        return attentions
 
     def head_list(self) -> list[Head]:
         """Every head that the model has."""

@@ -39,14 +39,14 @@ def ablation(
             states = model.decode(target_input, memory, mask)
         full = sentence_losses(model, states, labels)
         for in_decoder, layer in layers:
-            places = [
+            indices = [
                 i for i, h in enumerate(heads) if (h.site != "enc", h.layer) == (in_decoder, layer)
             ]
             positions = target_input.numel() + (0 if in_decoder else source.numel())
             size = max(1, PASS_TOKENS // positions)
             entering = passed["dec" if in_decoder else "enc", layer, "residual"]
-            for first in range(0, len(places), size):
-                chosen = places[first : first + size]
+            for first in range(0, len(indices), size):
+                chosen = indices[first : first + size]
                 copies = _Copies(model, [heads[i] for i in chosen], len(source))
                 memories = copies.of(memory) if in_decoder else None
                 states = copies.states(entering, layer, target_input, memories, mask)

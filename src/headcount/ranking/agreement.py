@@ -111,13 +111,13 @@ def agreement(
     seed: int = 1,
 ) -> list[Agreement]:
     """Every two measures in every group. `fixed` columns `[heads]` do not vary with sentences."""
-    values = {name: found.values()[None] for name, found in evidence.items()}
+    values = {name: own.values()[None] for name, own in evidence.items()}
     values |= {name: column[None] for name, column in fixed.items()}
     samples: dict[str, Tensor] = {}
     if replicates and evidence:
         sentences = len(next(iter(evidence.values())).sums)
         draws = bootstrap_draws(sentences, replicates, seed)
-        samples = {name: found.resampled(draws) for name, found in evidence.items()}
+        samples = {name: own.resampled(draws) for name, own in evidence.items()}
         samples |= {name: column.expand(replicates, -1) for name, column in fixed.items()}
     rows = []
     for group, members in groups_of(heads).items():
@@ -145,13 +145,13 @@ def correlations(first: Tensor, second: Tensor, parts: list[list[int]]) -> Tenso
 
     Layers whose heads are all alike have no correlation and are left out of the mean.
     """
-    found = []
-    for places in parts:
-        size = max(1, _BLOCK // len(places) ** 2)
-        blocks = zip(first[:, places].split(size), second[:, places].split(size), strict=True)
+    coefficients = []
+    for heads in parts:
+        size = max(1, _BLOCK // len(heads) ** 2)
+        blocks = zip(first[:, heads].split(size), second[:, heads].split(size), strict=True)
         signs = ((comparisons(a), comparisons(b)) for a, b in blocks)
-        found.append(torch.cat([torch.stack([spearman(*s), kendall(*s)]) for s in signs], 1))
-    return torch.stack(found).nanmean(0)
+        coefficients.append(torch.cat([torch.stack([spearman(*s), kendall(*s)]) for s in signs], 1))
+    return torch.stack(coefficients).nanmean(0)
 
 
 def p_value(

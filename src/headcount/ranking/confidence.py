@@ -21,7 +21,7 @@ def confidence(
     recording: Recording,
     source: Tensor,
     tokens: Sequence[int],
-    places: Sequence[Place],
+    attentions: Sequence[Place],
     eos: int,
     frame: tuple[int, int, int] = (0, 0, 0),
 ) -> tuple[Tensor, Tensor]:
@@ -39,7 +39,7 @@ def confidence(
     words &= (positions < lengths[:, None]) & (positions >= first)
     count = torch.tensor(list(tokens), device=source.device)[:, None]
     sums, counts = [], []
-    for site, layer in places:
+    for site, layer in attentions:
         weights = recording[site, layer, "weights"]
         queries, keys = words, words
         if site != "enc":

@@ -32,15 +32,15 @@ Sums = tuple[Tensor, Tensor]
 class PrefixBatch:
     """A recorded forward pass of sentences with what the decoder read.
 
-    source     `[batch, source]`, ends in EOS and padding
-    prefix     `[batch, steps]`, START and target tokens, padding
-    tokens     number of target tokens of each sentence, falling; generation steps are one more
-    recording  what the pass left at named places (`model/recording.py`)
-    places     the attentions whose heads are measured, in the order of the head table
-    source_eos the source vocabulary's EOS
-    relevance  LRP of this ranking
-    frame      how many tokens at the front and at the end of the source, and at the front of the
-               target, are no text (language codes, `[CLS]`)
+    source      `[batch, source]`, ends in EOS and padding
+    prefix      `[batch, steps]`, START and target tokens, padding
+    tokens      number of target tokens of each sentence, falling; generation steps are one more
+    recording   what the pass left at named places (`model/recording.py`)
+    attentions  the attentions whose heads are measured, in the order of the head table
+    source_eos  the source vocabulary's EOS
+    relevance   LRP of this ranking
+    frame       how many tokens at the front and at the end of the source, and at the front of the
+                target, are no text (language codes, `[CLS]`)
     """
 
     model: Transformer
@@ -48,7 +48,7 @@ class PrefixBatch:
     prefix: Tensor
     tokens: list[int]
     recording: Recording
-    places: list[Place]
+    attentions: list[Place]
     source_eos: int
     relevance: RelevanceSums | None
     frame: tuple[int, int, int] = (0, 0, 0)
@@ -66,7 +66,7 @@ class LossBatch:
     target_input: Tensor
     labels: Tensor
     heads: list[Head]
-    places: list[Place]
+    attentions: list[Place]
 
     @property
     def counts(self) -> Tensor:
@@ -129,7 +129,7 @@ class EvidenceStore:
         }
 
 
-def places_of(model: Transformer, sites: Sequence[str]) -> list[Place]:
+def attentions_of(model: Transformer, sites: Sequence[str]) -> list[Place]:
     """The attentions at these sites that have heads, in the order of the head table."""
     return [
         (site, layer)

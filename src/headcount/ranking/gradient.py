@@ -18,17 +18,17 @@ def gradient(
     source: Tensor,
     target_input: Tensor,
     labels: Tensor,
-    places: Sequence[Place],
+    attentions: Sequence[Place],
 ) -> Tensor:
     """|d loss / d gate| of each sentence, `[batch, heads]`, at the gates that the model has.
 
     The loss is the sentence's cross-entropy summed over target tokens. Every sentence has its own
     gates, so that one backward pass gives the gradients of all of them.
     """
-    attentions = model.attentions()
+    modules = model.attentions()
     gates: dict[Place, Tensor] = {}
-    for place in places:
-        attention = attentions[place]
+    for place in attentions:
+        attention = modules[place]
         gate = attention.gate
         ones = torch.ones(len(source), len(attention.heads), device=source.device)
         values = ones if gate is None else ones * gate.detach()

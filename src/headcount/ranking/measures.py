@@ -63,7 +63,7 @@ def _confidence(batch: PrefixBatch) -> Sums:
         batch.recording,
         batch.source,
         batch.tokens,
-        batch.places,
+        batch.attentions,
         batch.source_eos,
         batch.frame,
     )
@@ -76,7 +76,7 @@ def _ablation(batch: LossBatch) -> Sums:
 
 def _gradient(batch: LossBatch) -> Sums:
     tokens = batch.source, batch.target_input, batch.labels
-    return gradient(batch.model, *tokens, batch.places), batch.counts
+    return gradient(batch.model, *tokens, batch.attentions), batch.counts
 
 
 LRP, LRP_SIGNED, BLEU, RANDOM = "lrp", "lrp_signed", "ablation_bleu", "random"

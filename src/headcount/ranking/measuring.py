@@ -20,7 +20,7 @@ from headcount.ranking.evidence import (
     Place,
     PrefixBatch,
     WholeCorpus,
-    places_of,
+    attentions_of,
 )
 from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.options import LrpOptions
@@ -86,7 +86,7 @@ class _Measuring:
         self.sentences, self.settings = sentences, settings
         self.device = run.model.output_weight.device
         self.heads = run.model.heads.heads(settings.sites)
-        self.places: list[Place] = places_of(run.model, settings.sites)
+        self.attentions: list[Place] = attentions_of(run.model, settings.sites)
         wanted = [MEASURES[name] for name in settings.measures]
         self.on_prefix = [m for m in wanted if m.on_prefix]
         self.on_loss = [m for m in wanted if m.on_loss]
@@ -96,7 +96,7 @@ class _Measuring:
         self.store = EvidenceStore(len(sentences), self.heads, of_sentences)
         self.relevance: RelevanceSums | None = None
         if {LRP, LRP_SIGNED} & set(settings.measures):
-            self.relevance = RelevanceSums(run.model, settings.lrp, self.places)
+            self.relevance = RelevanceSums(run.model, settings.lrp, self.attentions)
 
     def batch(self, rows: list[int]) -> None:
         """Measure the sentences `rows`."""
@@ -121,7 +121,7 @@ class _Measuring:
         tokenizer = self.run.source_tokenizer
         frame = (len(tokenizer.before), len(tokenizer.after), len(ids.before))
         batch = PrefixBatch(
-            self.model, source, prefix, list(map(len, targets)), recording, self.places,
+            self.model, source, prefix, list(map(len, targets)), recording, self.attentions,
             tokenizer.eos, self.relevance, frame,
         )  # fmt: skip
         for measure in self.on_prefix:
@@ -137,7 +137,7 @@ class _Measuring:
         target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
         labels = padded([[*tokens, ids.eos] for tokens in targets], ids.pad, self.device)
         source = self._source(rows)
-        batch = LossBatch(self.model, source, target_input, labels, self.heads, self.places)
+        batch = LossBatch(self.model, source, target_input, labels, self.heads, self.attentions)
         for measure in self.on_loss:
             assert measure.on_loss is not None
             self.store.put(measure.name, rows, *measure.on_loss(batch))

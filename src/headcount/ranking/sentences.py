@@ -101,11 +101,11 @@ def _nothing_known(tokenizer: Tokenizer, tokens: list[int]) -> bool:
     return tokenizer.unk in tokens and not tokenizer.decode(tokens)
 
 
-def _lines(given: Lines, remedy: str) -> list[str]:
-    if not isinstance(given, str | Path):
-        lines, name = list(given), "The list of sentences"
+def _lines(source: Lines, remedy: str) -> list[str]:
+    if not isinstance(source, str | Path):
+        lines, name = list(source), "The list of sentences"
     else:
-        lines, name = list(read_lines(Path(given))), str(given)
+        lines, name = list(read_lines(Path(source))), str(source)
     if not lines:
         raise UserError(f"{name} is empty.", remedy)
     return lines

@@ -112,15 +112,15 @@ def locate(forms: Sequence[str], text: str) -> list[Span] | None:
     visible characters of the text must belong to a word.
     """
     letters, spans = _visible(text)
-    found: list[Span] = []
+    located: list[Span] = []
     at = 0
     for form in forms:
         spelt = next((s for s in _spellings(form) if letters.startswith(s, at)), "")
         if not spelt:
             return None
-        found.append((spans[at][0], spans[at + len(spelt) - 1][1]))
+        located.append((spans[at][0], spans[at + len(spelt) - 1][1]))
         at += len(spelt)
-    return found if at == len(letters) else None
+    return located if at == len(letters) else None
 
 
 def _spellings(form: str) -> Iterator[str]:

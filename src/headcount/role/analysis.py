@@ -247,7 +247,7 @@ class _Analysis:
     def examples(self, result: Roles, batch_tokens: int) -> dict[tuple[Head, str, str], Example]:
         """The sentence in which each role is seen best; every process works it out by itself."""
         sample = self.sample.sentences()
-        sites = {head.site for head, found in result.heads.items() if found.roles}
+        sites = {head.site for head, head_roles in result.heads.items() if head_roles.roles}
         if not sample or not sites:
             return {}
         setting = replace(self.setting, groups=len(sample))
@@ -293,7 +293,7 @@ class _Analysis:
             heads += of_site
             best += best_of_site
         return Roles(
-            heads={found.head: found for found in heads},
+            heads={head_roles.head: head_roles for head_roles in heads},
             best=best,
             criteria=criteria,
             data=self._data(seed),

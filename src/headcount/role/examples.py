@@ -87,8 +87,8 @@ def best_examples(
     the texts of the source's token ids.
     """
     examples = {}
-    for head, found in heads.items():
-        for role in found.roles:
+    for head, head_roles in heads.items():
+        for role in head_roles.roles:
             number = _best_sentence(head, role.kind, role.name, counts[head.site], sample)
             if number is None:
                 continue

@@ -147,12 +147,12 @@ def word_spans(sentence: Sentence, text: str) -> list[Span] | None:
         words = sentence.words[at:last]
         surface.append((words[0].form if token is None else token.form, words))
         at = last
-    found = locate([form for form, _ in surface], text)
-    if found is None:
+    spans = locate([form for form, _ in surface], text)
+    if spans is None:
         return None
     return [
         span
-        for (start, end), (_, words) in zip(found, surface, strict=True)
+        for (start, end), (_, words) in zip(spans, surface, strict=True)
         for span in _parts(start, end, words)
     ]
 

@@ -22,7 +22,7 @@ def person_of(form: str, features: Mapping[str, str]) -> int:
 
     Whatever is no pronoun of the first or second person is third person.
     """
-    given = features.get("Person", "")
-    if given in ("1", "2", "3"):
-        return int(given)
+    person = features.get("Person", "")
+    if person in ("1", "2", "3"):
+        return int(person)
     return _PRONOUNS.get(form.lower(), 3)

@@ -99,14 +99,14 @@ def arrow(relation: str, direction: Direction) -> str:
     return f"{ends[0]} → {ends[1]}"
 
 
-def parse_relations(given: str | Iterable[str] | None) -> tuple[str, ...] | None:
+def parse_relations(relations: str | Iterable[str] | None) -> tuple[str, ...] | None:
     """`nsubj,dobj` as canonical relations; None stands for `all`, an empty tuple for `none`."""
-    if given is None:
+    if relations is None:
         return None
-    names = name_list(given)
+    names = name_list(relations)
     if names in ((ALL,), (NONE,)):
         return None if names == (ALL,) else ()
-    if not names and not isinstance(given, str):
+    if not names and not isinstance(relations, str):
         return ()
     if not names or ALL in names or NONE in names:
         raise UserError(

@@ -348,7 +348,7 @@ class Roles:
         """
         sites = {head.site for head in self.heads}
         new = self.columns()
-        measured = {head: found.confidence for head, found in self.heads.items()}
+        measured = {head: head_roles.confidence for head, head_roles in self.heads.items()}
         confidence = {h: c for h, c in measured.items() if c is not None}
         new["confidence"] = confidence | table.columns.get("confidence", {})
         for name in dict.fromkeys([*(stale or {}).get("columns", []), *new]):
@@ -375,19 +375,19 @@ class Roles:
 
     def with_examples(self, examples: Mapping[tuple[Head, str, str], Example]) -> Roles:
         """The same with the sentence in which each role is seen best, by head, kind and name."""
-        for head, found in self.heads.items():
-            found.roles = [
+        for head, head_roles in self.heads.items():
+            head_roles.roles = [
                 replace(role, seen_best=examples.get((head, role.kind, role.name)))
-                for role in found.roles
+                for role in head_roles.roles
             ]
         return self
 
     def _repr_html_(self) -> str:
         """How a notebook shows the result: every head that has a role, and Table 1."""
         named = "".join(
-            f"<tr><td>{head}</td><td>{escape('; '.join(map(str, found.roles)))}</td></tr>"
-            for head, found in self.heads.items()
-            if found.roles
+            f"<tr><td>{head}</td><td>{escape('; '.join(map(str, head_roles.roles)))}</td></tr>"
+            for head, head_roles in self.heads.items()
+            if head_roles.roles
         )
         lines = "".join(
             f"<tr><td>{escape(line.relation)}</td><td>{escape(line.arrow)}</td>"

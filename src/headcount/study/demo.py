@@ -99,10 +99,10 @@ def first_look(run: Path) -> Iterator[str]:
 def heads_by_name(roles: Roles) -> list[str]:
     """Positional, syntactic and rare-words heads, and the sentence in which each is seen best."""
     lines = []
-    for found in performers(roles):
-        others = f"; also {', '.join(map(str, found.others))}" if found.others else ""
-        lines.append(f"  {found.role.kind}: {found.head} {found.role.sentence}{others}")
-        example = found.role.seen_best
+    for performer in performers(roles):
+        others = f"; also {', '.join(map(str, performer.others))}" if performer.others else ""
+        lines.append(f"  {performer.role.kind}: {performer.head} {performer.role.sentence}{others}")
+        example = performer.role.seen_best
         if example is not None:
             lines.append(f"      “{example.sentence}” ({example.hits} of {example.instances} here)")
     for kind, nearest in nearest_heads(roles).items():

@@ -92,7 +92,7 @@ class ModelAttention:
         try:
             if stored["format"] != FORMAT:
                 raise ValueError(f"format {stored['format']}")
-            sentences = tuple(_sentence(given) for given in stored["sentences"])
+            sentences = tuple(_sentence(sentence) for sentence in stored["sentences"])
             layout = HeadLayout.from_json(stored["heads"], where)
             return cls(str(stored["model"]), layout, sentences, str(stored["made_from"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -105,13 +105,13 @@ class ModelAttention:
         sentence = self.sentences[number]
         source, target = len(sentence.tokens), len(sentence.target_tokens)
         flat = np.frombuffer(zlib.decompress(base64.b64decode(sentence.packed)), dtype=np.uint8)
-        found, place = {}, 0
+        weights, place = {}, 0
         for head in self.layout.heads():
             queries, keys = _shape(head.site, source, target)
             part = flat[place : place + queries * keys]
-            found[head] = part.reshape(queries, keys).astype(np.float32) / SCALE
+            weights[head] = part.reshape(queries, keys).astype(np.float32) / SCALE
             place += queries * keys
-        return found
+        return weights
 
 
 def choose_sentences(lines: Iterable[str], count: int = SENTENCES) -> list[str]:
@@ -137,19 +137,19 @@ def sample_attention(
 
     pieces = [(line, run.source_tokenizer.pieces(line)) for line in lines]
     most = min(LONGEST, run.config.model.max_positions - 1)
-    usable = [(line, found) for line, found in pieces if 0 < len(found) <= most]
-    sources = [[piece.id for piece in found] for _, found in usable]
+    usable = [(line, own_pieces) for line, own_pieces in pieces if 0 < len(own_pieces) <= most]
+    sources = [[piece.id for piece in own_pieces] for _, own_pieces in usable]
     targets = [best[0].tokens for best in translate_tokens(run, sources, GREEDY)]
     names = run.target_tokenizer.tokens()
     sentences = []
-    for number, ((line, found), target) in enumerate(zip(usable, targets, strict=True)):
+    for number, ((line, own_pieces), target) in enumerate(zip(usable, targets, strict=True)):
         target = target[:LONGEST]
-        packed = pack(_weights(run, [piece.id for piece in found], target))
+        packed = pack(_weights(run, [piece.id for piece in own_pieces], target))
         sentences.append(
             SentenceAttention(
                 text=line,
-                tokens=(*(piece.text for piece in found), "</s>"),
-                counts=_counts(run, [piece.id for piece in found]),
+                tokens=(*(piece.text for piece in own_pieces), "</s>"),
+                counts=_counts(run, [piece.id for piece in own_pieces]),
                 target_tokens=("<s>", *(names[token] for token in target)),
                 translation=run.target_tokenizer.decode(target),
                 packed=packed,
@@ -184,10 +184,10 @@ def write_explorer(
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
             continue
-        found = sample_attention(
+        sampled = sample_attention(
             load_run(model.folder, default_device()), sentences, model.id, progress
         )
-        stored = ModelAttention(model.id, found.layout, found.sentences, made_from)
+        stored = ModelAttention(model.id, sampled.layout, sampled.sentences, made_from)
         write_json(path, stored.to_json())
     return paths
 
@@ -247,12 +247,12 @@ def _weights(run: Run, source: Sequence[int], target: Sequence[int]) -> list[np.
     with torch.inference_mode(), record(run.model, {"weights"}) as recording:
         memory, mask = run.model.encode(tokens)
         run.model.decode(prefix, memory, mask)
-    found = []
+    matrices = []
     for site in SITES:
         for layer, indices in enumerate(run.model.heads.layers[site]):
             if indices:
-                found += list(recording[site, layer, "weights"][0].float().cpu().numpy())
-    return found
+                matrices += list(recording[site, layer, "weights"][0].float().cpu().numpy())
+    return matrices
 
 
 def _counts(run: Run, tokens: Sequence[int]) -> tuple[int, ...] | None:
@@ -271,13 +271,13 @@ def _fingerprint(run: Path, lines: Sequence[str]) -> str:
     return digest.hexdigest()
 
 
-def _sentence(given: dict[str, Any]) -> SentenceAttention:
-    counts = given["counts"]
+def _sentence(stored: dict[str, Any]) -> SentenceAttention:
+    counts = stored["counts"]
     return SentenceAttention(
-        text=str(given["text"]),
-        tokens=tuple(map(str, given["tokens"])),
+        text=str(stored["text"]),
+        tokens=tuple(map(str, stored["tokens"])),
         counts=None if counts is None else tuple(map(int, counts)),
-        target_tokens=tuple(map(str, given["target_tokens"])),
-        translation=str(given["translation"]),
-        packed=str(given["weights"]),
+        target_tokens=tuple(map(str, stored["target_tokens"])),
+        translation=str(stored["translation"]),
+        packed=str(stored["weights"]),
     )

@@ -27,16 +27,16 @@ def performers(roles: Roles, site: str = "enc") -> list[Performer]:
             if head.site == site and role.kind in kinds:
                 by_function.setdefault((role.kind, role.name), []).append((role, head))
     order = sorted(by_function, key=lambda key: (kinds.index(key[0]), key[1]))
-    found = []
+    best = []
     for key in order:
         ranked = sorted(by_function[key], key=lambda pair: -pair[0].value)
-        found.append(Performer(*ranked[0], tuple(head for _, head in ranked[1:])))
-    return found
+        best.append(Performer(*ranked[0], tuple(head for _, head in ranked[1:])))
+    return best
 
 
 def nearest_heads(roles: Roles, site: str = "enc") -> dict[str, str]:
     """For each kind of function that no head has, the one that comes nearest, and how near."""
-    present = {found.role.kind for found in performers(roles, site)}
+    present = {performer.role.kind for performer in performers(roles, site)}
     lines = {}
     for kind in kinds_at(site):
         if kind in present:

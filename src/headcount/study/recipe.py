@@ -18,9 +18,9 @@ Penalty = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
 
 
-def _keep_method(given: str) -> str:
+def _keep_method(text: str) -> str:
     """The name of a method that keeps a number of heads."""
-    name = canonical(given)
+    name = canonical(text)
     known = [method.name for method in METHODS.values() if method.needs == "keep"]
     if name not in known:
         raise ValueError(f"no way to choose a number of heads; choose among {', '.join(known)}")
@@ -118,11 +118,11 @@ class StudyConfig(Section):
 
 def load_study(path: Path) -> StudyConfig:
     """Read a study's recipe; paths in it are relative to the file."""
-    given = read_yaml(path)
-    if "pairs" not in given and given.keys() & Config.model_fields:
+    content = read_yaml(path)
+    if "pairs" not in content and content.keys() & Config.model_fields:
         raise UserError(f"{path} is the recipe of a training.", "Give it to `headcount train`.")
     try:
-        study = StudyConfig.model_validate(given)
+        study = StudyConfig.model_validate(content)
     except ValidationError as error:
         raise readable_error(error, str(path), StudyConfig) from error
     for pair in study.pairs:

@@ -143,8 +143,8 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         for pair in stored["pairs"]
     )
     _check(folder / STUDY, pairs, stored["models"])
-    made = _made(folder, stored["models"])
-    models = tuple(_model(folder, given) for given in made)
+    present = _made(folder, stored["models"])
+    models = tuple(_model(folder, entry) for entry in present)
     if not models:
         raise UserError(f"{folder} has no finished model yet.", "Let `headcount study` run on.")
     bench = read_json(folder / BENCH) if (folder / BENCH).is_file() else ()
@@ -154,7 +154,7 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         created=str(stored["created"]),
         pairs=pairs,
         models=models,
-        missing=tuple(str(given["id"]) for given in stored["models"] if given not in made),
+        missing=tuple(str(entry["id"]) for entry in stored["models"] if entry not in present),
         bench=tuple(bench),
         versions={str(k): str(v) for k, v in (stored.get("versions") or {}).items()},
         seeds=tuple(int(seed) for seed in stored.get("seeds") or ()),
@@ -164,23 +164,23 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
 
 def _check(where: Path, pairs: Sequence[PairInfo], models: Sequence[Mapping[str, Any]]) -> None:
     """Models must be of known kinds and pairs, and refer to models that are listed."""
-    known, settings = {given["id"] for given in models}, {(p.name, p.domain) for p in pairs}
-    for given in models:
-        name, kind = given["id"], given["kind"]
+    known, settings = {entry["id"] for entry in models}, {(p.name, p.domain) for p in pairs}
+    for entry in models:
+        name, kind = entry["id"], entry["kind"]
         if kind not in KINDS:
             raise UserError(
                 f"{where}: model '{name}' is of an unknown kind '{kind}'.",
                 f"Kinds are {', '.join(KINDS)}.",
             )
-        if (given["pair"], given["domain"]) not in settings:
+        if (entry["pair"], entry["domain"]) not in settings:
             raise UserError(
-                f"{where}: model '{name}' is of pair '{given['pair']}' on '{given['domain']}',"
+                f"{where}: model '{name}' is of pair '{entry['pair']}' on '{entry['domain']}',"
                 " which the study does not list.",
                 "List it under pairs.",
             )
-        if kind != FULL and given.get("baseline") not in known:
+        if kind != FULL and entry.get("baseline") not in known:
             raise UserError(
-                f"{where}: model '{name}' comes from '{given.get('baseline')}': not listed.",
+                f"{where}: model '{name}' comes from '{entry.get('baseline')}': not listed.",
                 "List that model too.",
             )
 
@@ -188,31 +188,31 @@ def _check(where: Path, pairs: Sequence[PairInfo], models: Sequence[Mapping[str,
 def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The models whose runs are there, and the runs that they come from."""
     there = {
-        given["id"]: given
-        for given in models
-        if all((inside(folder, given["run"]) / name).is_file() for name in (CONFIG, HEADS))
+        entry["id"]: entry
+        for entry in models
+        if all((inside(folder, entry["run"]) / name).is_file() for name in (CONFIG, HEADS))
     }
 
-    def rooted(given: Mapping[str, Any]) -> bool:
+    def rooted(entry: Mapping[str, Any]) -> bool:
         on_the_way = []
-        while given["id"] in there and given["kind"] != FULL:
-            if given["id"] in on_the_way:
+        while entry["id"] in there and entry["kind"] != FULL:
+            if entry["id"] in on_the_way:
                 raise UserError(
-                    f"{folder / STUDY}: model '{given['id']}' comes from itself.",
+                    f"{folder / STUDY}: model '{entry['id']}' comes from itself.",
                     "Fix its baseline.",
                 )
-            on_the_way.append(given["id"])
-            given = by_id[given["baseline"]]
-        return given["id"] in there
+            on_the_way.append(entry["id"])
+            entry = by_id[entry["baseline"]]
+        return entry["id"] in there
 
-    by_id = {given["id"]: given for given in models}
-    return [given for given in models if rooted(given)]
+    by_id = {entry["id"]: entry for entry in models}
+    return [entry for entry in models if rooted(entry)]
 
 
-def _model(folder: Path, given: Mapping[str, Any]) -> StudyModel:
-    model = Model.from_json(given)
+def _model(folder: Path, entry: Mapping[str, Any]) -> StudyModel:
+    model = Model.from_json(entry)
     scores = inside(folder / SCORES, model.id, ".json")
-    return _with_analyses(inside(folder, given["run"]), scores, **vars(model))
+    return _with_analyses(inside(folder, entry["run"]), scores, **vars(model))
 
 
 def _single(folder: Path) -> StudyResults:

@@ -50,17 +50,17 @@ def dependency_table(results: StudyResults) -> Table | None:
     if not cases:
         return None
     keys: dict[tuple[str, str], BestHead] = {}
-    found: dict[tuple[str, str, str], BestHead] = {}
+    best: dict[tuple[str, str, str], BestHead] = {}
     for case in cases:
         assert case.full.roles is not None
         for line in _paper_first(case.full.roles.relations):
             keys.setdefault((line.relation, line.direction), line)
-            found[line.relation, line.direction, case.label] = line
+            best[line.relation, line.direction, case.label] = line
     rows: list[dict[str, Cell]] = []
     for (relation, direction), first in keys.items():
         row: dict[str, Cell] = {"relation": relation, "direction": first.arrow}
         for case in cases:
-            row |= _dependency_cells(case.label, found.get((relation, direction, case.label)))
+            row |= _dependency_cells(case.label, best.get((relation, direction, case.label)))
         rows.append(row)
     columns = [Column("relation", "relation"), Column("direction", "direction")]
     columns += [
@@ -238,7 +238,7 @@ def agreement_table(results: StudyResults) -> Table | None:
 def mean_spearman(model: StudyModel, first: str, second: str, site: str) -> float | None:
     """Mean over layers of the rank correlation of two columns; None where nothing can be ranked."""
     a, b = model.column(first), model.column(second)
-    found = []
+    correlations = []
     for layer in range(len(model.heads.layers[site])):
         heads = [head for head in model.layer(site, layer) if head in a and head in b]
         if len(heads) < 2:
@@ -246,8 +246,8 @@ def mean_spearman(model: StudyModel, first: str, second: str, site: str) -> floa
         pair = torch.tensor([[column[head] for head in heads] for column in (a, b)])
         value = float(spearman(*comparisons(pair)))
         if value == value:  # not NaN: neither measure is constant
-            found.append(value)
-    return sum(found) / len(found) if found else None
+            correlations.append(value)
+    return sum(correlations) / len(correlations) if correlations else None
 
 
 def persons_table(results: StudyResults) -> Table | None:
@@ -277,16 +277,16 @@ def bench_table(results: StudyResults) -> Table | None:
     """Speed, memory and size, measured side by side."""
     rows: list[dict[str, Cell]] = []
     timings: list[str] = []
-    for found in results.bench:
+    for timed in results.bench:
         row: dict[str, Cell] = {
-            "run": str(found["run"]).rstrip("/").rsplit("/", 1)[-1],
-            "heads": "/".join(str(found["heads"][site]) for site in SITES),
-            "total": sum(found["heads"].values()),
-            "parameters": found["parameters"],
-            "megabytes": found["file_bytes"] / 1e6,
-            "arithmetic": 100 * (1 - found["translate_removed"]),
+            "run": str(timed["run"]).rstrip("/").rsplit("/", 1)[-1],
+            "heads": "/".join(str(timed["heads"][site]) for site in SITES),
+            "total": sum(timed["heads"].values()),
+            "parameters": timed["parameters"],
+            "megabytes": timed["file_bytes"] / 1e6,
+            "arithmetic": 100 * (1 - timed["translate_removed"]),
         }
-        for name, timing in found["timings"].items():
+        for name, timing in timed["timings"].items():
             row[name] = 1000 * timing["median"]
             row[f"{name} low"], row[f"{name} high"] = 1000 * timing["low"], 1000 * timing["high"]
             timings = list(dict.fromkeys([*timings, name]))

@@ -1,8 +1,8 @@
-"""Checkpoints: all that an interrupted training needs to go on to the same weights.
+"""Checkpoints: everything an interrupted training needs to arrive at the same weights.
 
-A checkpoint is a folder `checkpoints/00012000/` with safetensors and JSON. It appears whole or
-not at all, and random numbers need not be kept: each micro-batch seeds its own. `digest.json` has
-the hash of every other file, so that damage on the disk is noticed before it is trained on.
+A checkpoint is a folder `checkpoints/00012000/` with safetensors and JSON. It is written completely
+or not at all. Random states need not be kept: each micro-batch seeds its own. `digest.json` has the
+hash of every other file, so that damage is noticed before training continues from it.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 def list_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run folder, oldest first."""
     folder = run / FOLDER
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted(path for path in found if path.name.isdigit() and (path / STATE).is_file())
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in entries if path.name.isdigit() and (path / STATE).is_file())
 
 
 def save_checkpoint(
@@ -62,7 +62,7 @@ def save_checkpoint(
     """
     path = run / FOLDER / f"{update:08d}"
     if not (path / STATE).is_file():
-        shutil.rmtree(path, ignore_errors=True)  # what a kill left of a deletion
+        shutil.rmtree(path, ignore_errors=True)  # a deletion that was killed halfway
         with atomic_folder(path) as partial:
             save_weights(model, partial / WEIGHTS)
             save_tensors(_flatten(optimiser), partial / OPTIMISER)
@@ -78,7 +78,7 @@ def save_checkpoint(
 
 
 def newest_sound(run: Path) -> Path | None:
-    """The newest checkpoint that is as it was written; damaged ones after it are set aside."""
+    """The newest undamaged checkpoint; damaged ones after it are set aside."""
     for path in reversed(list_checkpoints(run)):
         try:
             check_digest(path)
@@ -96,7 +96,7 @@ def newest_sound(run: Path) -> Path | None:
 
 
 def check_digest(path: Path) -> None:
-    """Stop where a file of a checkpoint is not what was written (older ones have no hashes)."""
+    """Stop if a file of a checkpoint has changed (checkpoints of old versions have no hashes)."""
     if not (path / DIGEST).is_file():
         return
     hashes = read_json(path / DIGEST)

@@ -1,4 +1,4 @@
-"""Output layer and cross-entropy in one: the gradient is made where the logits were.
+"""Output layer and cross-entropy in one: the gradient overwrites the logits.
 
 A vocabulary-sized tensor is the largest of a training step. Torch keeps three of them (logits,
 log-probabilities, their gradient) and passes over each; here there is one, and backward finds in

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from headcount.data.batches import collate, evaluation_batches
-from headcount.data.sampling import spread_places
+from headcount.data.sampling import spread_indices
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
@@ -22,7 +22,7 @@ DEVICE_TOKENS = 4000
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Held-out pairs as tokens, the references of some as text for BLEU, and parses if at hand."""
+    """Held-out pairs as tokens, some references as text for BLEU, and perhaps parses."""
 
     shards: Shards
     sentences: int
@@ -34,14 +34,14 @@ class HeldOut:
         """The sentences that heads are watched on: parsed ones where there are any."""
         if self.parsed is not None:
             return self.parsed
-        places = spread_places(len(self.shards), min(SENTENCES, self.sentences))
-        return Watched.tokens([self.shards.pair(place)[0].tolist() for place in places])
+        numbers = spread_indices(len(self.shards), min(SENTENCES, self.sentences))
+        return Watched.tokens([self.shards.pair(place)[0].tolist() for place in numbers])
 
     def batches(self, limit: int) -> list[np.ndarray]:
         """The numbers of at most `limit` pairs, spread evenly over all, by length."""
-        places = np.array(spread_places(len(self.shards), limit))
-        lengths = self.shards.source_lengths[places]
-        return [places[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
+        numbers = np.array(spread_indices(len(self.shards), limit))
+        lengths = self.shards.source_lengths[numbers]
+        return [numbers[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
 
 
 def dev_loss(model: Transformer, held_out: HeldOut, ids: Tokenizer, workers: Workers) -> float:

@@ -2,7 +2,7 @@
 
 Random numbers of a micro-batch come from a seed made of the run's seed, the update and the
 micro-batch's number. So a resumed run repeats exactly what an uninterrupted one would have done,
-and any number of processes drops out the same neurons.
+and dropout is the same for any number of processes.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Window:
 
 
 class Trainer:
-    """Trains a model on token shards, wherever it was interrupted before."""
+    """Trains a model on token shards, from the start or from a checkpoint."""
 
     def __init__(
         self,
@@ -144,12 +144,12 @@ class Trainer:
             eps=config.adam_epsilon,
             fused=True,
         )
-        self._signal = 0  # the one that told us to stop
+        self._signal = 0  # the signal that asked us to stop
         self._sums = self._window()
         self._first_bad = torch.zeros((), dtype=torch.int64, device=workers.device)
 
     def resume(self) -> bool:
-        """Go back to the newest sound checkpoint; false where there is none."""
+        """Load the newest undamaged checkpoint; false if there is none."""
         if self.workers.leader:
             newest_sound(self.folder)  # sets damaged ones aside
         self.workers.wait()
@@ -205,7 +205,7 @@ class Trainer:
         """Replace the weights by the mean of the last checkpoints: as many as are best on dev.
 
         While a model still learns fast, older checkpoints drag it back, so every number up to
-        `average_checkpoints` is tried. Returns how many it was.
+        `average_checkpoints` is tried. Returns how many were averaged.
         """
         paths = list_checkpoints(self.folder)[-max(1, self.config.average_checkpoints) :]
         losses = {}
@@ -222,7 +222,7 @@ class Trainer:
                 parameter.copy_(weights[name])
 
     def save(self) -> None:
-        """Write a checkpoint, unless the weights have gone bad."""
+        """Write a checkpoint, unless a weight is no longer finite."""
         if self.progress.update == 0:
             return
         total = torch.stack([p.detach().abs().sum() for p in self.model.parameters()]).sum()
@@ -349,7 +349,7 @@ class Trainer:
             self.observe(line)
 
     def _should_stop(self) -> bool:
-        """Whether this update is not to be made any more; the same answer on all workers."""
+        """Whether to stop before this update; the same answer on all workers."""
         config, progress = self.config, self.progress
         reasons = {
             "all updates done": progress.update >= config.updates,
@@ -358,8 +358,8 @@ class Trainer:
         minutes = config.minutes or float("inf")
         mine = [self._signal > 0, progress.seconds >= 60 * minutes]
         if self.workers.world > 1:
-            # What one worker alone can know is agreed upon where a line is logged anyway: to
-            # exchange it makes a GPU wait.
+            # What only one worker knows is exchanged when a line is logged anyway, since exchanging
+            # it makes a GPU wait.
             agree = progress.update % config.log_every == 0
             mine = self._any(mine) if agree else [False, False]
         reasons |= dict(zip((INTERRUPTED, "time is up"), mine, strict=True))
@@ -378,7 +378,7 @@ class Trainer:
         bad = int(self._first_bad) or self.progress.update
         rate = self.groups[0].learning_rate(bad)
         raise UserError(
-            f"The loss is not a number any more since update {bad}"
+            f"The loss is no longer a finite number since update {bad}"
             f" (learning rate {rate:.3g}; last good checkpoint: {last}).",
             "Lower training.learning_rate_scale, or set training.clip_norm=1, and --resume.",
         )

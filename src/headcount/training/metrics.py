@@ -1,4 +1,4 @@
-"""`metrics.jsonl`: one line per logged step, appended as training goes."""
+"""`metrics.jsonl`: one line per logged step, appended during training."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class MetricsLog:
     def cut_after(self, update: int) -> None:
         """Drop lines of later updates, a last line that a kill left unfinished, and the final one.
 
-        Training that goes on makes them again, so that an interruption leaves no trace here.
+        Training writes them again, so that an interruption leaves no trace here.
         """
         if self.enabled and self.path.exists():
             kept = [

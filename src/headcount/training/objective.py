@@ -23,7 +23,7 @@ class Losses(NamedTuple):
 def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
     """Summed losses of a batch; padding positions never reach the output layer.
 
-    The batch's own counts say how much is padding: asking the tensors would stall a GPU.
+    The batch's own counts say how much is padding: reading the tensors would stall a GPU.
     """
     padded = batch.source_tokens < batch.source.numel()
     memory, mask = model.encode(batch.source, padded)
@@ -67,7 +67,7 @@ class Objective:
         return batch_losses(self.model, batch, self.label_smoothing)
 
     def penalty(self) -> Tensor | None:
-        """Added once an update to the mean loss of its tokens."""
+        """Added once per update to the mean loss of its tokens."""
         return None
 
     def metrics(self) -> dict[str, float | list[float]]:

@@ -37,7 +37,7 @@ class Prepared:
     train: Shards
     dev: HeldOut
     domains: Mapping[str, HeldOut] = field(default_factory=dict)
-    """Of a mix of corpora: the dev set of each."""
+    """For a mix of corpora: the dev set of each."""
 
     def digest(self) -> dict[str, list[str]]:
         """Hashes of the text and tokenizers that a run is trained with."""
@@ -52,7 +52,7 @@ class Prepared:
 def check_text(run: Path, prepared: Prepared) -> None:
     """Refuse to go on with a run whose text is no longer what it was begun with.
 
-    Runs of earlier versions have no record of their text and are believed.
+    Runs of earlier versions have no record of their text and are not checked.
     """
     path = run / TRAINED_ON
     if not path.is_file():
@@ -73,7 +73,7 @@ def record_text(run: Path, prepared: Prepared) -> None:
 
 
 def with_absolute_folder(config: Config) -> Config:
-    """The same recipe, good from any working folder: `data.folder` does not depend on it."""
+    """The same recipe with an absolute `data.folder`, so that it works from any working folder."""
     if config.data.folder is None:
         return config
     data = config.data.model_copy(update={"folder": config.data.folder.absolute()})
@@ -81,7 +81,7 @@ def with_absolute_folder(config: Config) -> Config:
 
 
 def _check_language(folder: Path, key: str, language: str) -> None:
-    """A missing side is most often a recipe for other languages."""
+    """Explain a missing side: most often the recipe is for other languages."""
     names = (f"train.{language}", f"train.{language}.gz")
     if folder.is_dir() and not any((folder / name).is_file() for name in names):
         there = sorted(path.name for path in folder.glob("train.*")) or ["no train.* at all"]
@@ -113,7 +113,7 @@ def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
 def prepare_training(
     data: DataConfig, training: TrainingConfig, progress: Progress, tokenizers: Path | None = None
 ) -> Prepared:
-    """All that training reads, made once and kept beside the corpus.
+    """Everything that training reads, prepared once and kept beside the corpus.
 
     `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on).
     Trainings that begin at the same time on the same corpus wait for the first one to make it.
@@ -169,7 +169,7 @@ def prepare_together(
     progress: Progress,
     tokenizers: Path | None = None,
 ) -> Prepared:
-    """`prepare_training` by several workers: the leader does it, the others find it done."""
+    """`prepare_training` by several workers: the leader prepares, the others load the result."""
     if not workers.leader:
         workers.wait()
     prepared = prepare_training(data, training, progress, tokenizers)
@@ -190,15 +190,15 @@ def _writable(corpus: Corpus) -> Path:
 
 
 def _tokenizers(
-    corpus: Corpus, data: DataConfig, folder: Path, progress: Progress, given: Path | None
+    corpus: Corpus, data: DataConfig, folder: Path, progress: Progress, existing: Path | None
 ) -> tuple[Tokenizer, Tokenizer]:
-    if given is not None:
+    if existing is not None:
         return (
-            Tokenizer.load(given / "tokenizer.src.json"),
-            Tokenizer.load(given / "tokenizer.tgt.json"),
+            Tokenizer.load(existing / "tokenizer.src.json"),
+            Tokenizer.load(existing / "tokenizer.tgt.json"),
         )
     sides = (("source", data.source_vocabulary), ("target", data.target_vocabulary))
-    found: list[Tokenizer] = []
+    tokenizers: list[Tokenizer] = []
     for number, (side, size) in enumerate(sides):
         path = corpus.path("train", side)
         stat = path.stat()
@@ -207,6 +207,6 @@ def _tokenizers(
             progress("Learning BPE", number, len(sides))
             with atomic_folder(folder / key) as partial:
                 Tokenizer.train(TextFile(path), size).save(partial / "tokenizer.json")
-        found.append(Tokenizer.load(folder / key / "tokenizer.json"))
+        tokenizers.append(Tokenizer.load(folder / key / "tokenizer.json"))
     progress("Learning BPE", len(sides), len(sides))
-    return found[0], found[1]
+    return tokenizers[0], tokenizers[1]

@@ -9,9 +9,9 @@ def inverse_square_root(update: int, *, scale: float, width: int, warmup: int) -
 
 
 def cooldown(update: int, *, updates: int, length: int) -> float:
-    """A factor that falls from 1 to 0 in a line over the last `length` of all `updates`.
+    """A factor that falls linearly from 1 to 0 over the last `length` of all `updates`.
 
-    Most of what a falling rate brings comes with its last part: the noise of small batches dies
-    down. The paper, which trains for weeks, has none.
+    Most of the benefit of a falling rate comes from its last part, where the noise of small batches
+    dies down. The paper, which trains for weeks, has none.
     """
     return min(1.0, (updates + 1 - update) / (length + 1)) if length else 1.0

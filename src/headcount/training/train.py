@@ -51,7 +51,7 @@ def train(
     It is written into the folder `out`; `resume` goes on where an earlier call stopped.
 
     `recipe` is a recipe's path, with `set` for changes (`["model.layers=3"]`), or a configuration.
-    Told to stop (Ctrl-C, SIGTERM) it saves, and raises `Interrupted`.
+    When told to stop (Ctrl-C, SIGTERM), it saves and raises `Interrupted`.
 
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
     """
@@ -70,7 +70,7 @@ def train(
         run = _new_run(config, out, prepared, heads, workers)
         trainer = make_trainer(run, prepared, workers, observe)
         if not (resume and trainer.resume()) and workers.leader:
-            (out / METRICS).unlink(missing_ok=True)  # of a call that came to no checkpoint
+            (out / METRICS).unlink(missing_ok=True)  # from a call that wrote no checkpoint
         if workers.leader:
             run.save()
             record_text(out, prepared)
@@ -135,7 +135,7 @@ def parameter_groups(
 
     Adam moves every embedding by about the learning rate, times sqrt(width) where tokens meet
     positions. With small batches and a high rate much of that is noise, and tokens outgrow the
-    positions, whose size is fixed: heads then can hardly see where a token stands.
+    positions, whose size is fixed: heads can then hardly see where a token stands.
     """
     if embedding_rate == 1:
         return [ParameterGroup(list(model.parameters()), rate)]

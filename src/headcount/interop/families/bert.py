@@ -145,8 +145,8 @@ class Bert(Adapter):
     def logits(self, theirs: Any, sample: Sample, pad: int) -> Tensor:
         """Logits of a masked-language head, else the encoder's output, of all real tokens."""
         real = sample.source != pad
-        found = theirs(input_ids=sample.source, attention_mask=real.long())
-        tensor: Tensor = found.logits if hasattr(found, "logits") else found.last_hidden_state
+        outputs = theirs(input_ids=sample.source, attention_mask=real.long())
+        tensor: Tensor = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state
         return tensor[real]
 
     def tokenizers(self, checkpoint: Checkpoint, languages: Languages) -> Tokenizers:

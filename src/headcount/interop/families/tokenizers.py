@@ -62,9 +62,9 @@ def content_of(checkpoint: Checkpoint, theirs: Any) -> dict[str, Any]:
 
 def frame(theirs: Any, target: bool = False) -> tuple[list[int], list[int]]:
     """The tokens that stand before and after every sentence."""
-    given = {"text_target": "a"} if target else {"text": "a"}
-    whole = list(theirs(**given).input_ids)
-    inside = list(theirs(**given, add_special_tokens=False).input_ids)
+    text = {"text_target": "a"} if target else {"text": "a"}
+    whole = list(theirs(**text).input_ids)
+    inside = list(theirs(**text, add_special_tokens=False).input_ids)
     for first in range(len(whole) - len(inside) + 1):
         if whole[first : first + len(inside)] == inside:
             return whole[:first], whole[first + len(inside) :]

@@ -101,9 +101,9 @@ class Descent:
         norm = self.recorded.norm(part, layer)
         if not self.recorded.pre_norm:
             message = self._through(norm, message)
-        past, given = self.recorded.add(part, layer)(message, self.at)
+        past, entering = self.recorded.add(part, layer)(message, self.at)
         was_spread = self.spread
-        inside = function(part, layer, given)
+        inside = function(part, layer, entering)
         if inside is None:
             return past
         if self.recorded.pre_norm:
@@ -113,8 +113,8 @@ class Descent:
     def _feed_forward(self, part: str, layer: int, message: Tensor) -> Tensor:
         """The position-wise network; relevance passes through its activation function."""
 
-        def network(part: str, layer: int, given: Tensor) -> Tensor:
-            hidden = self._through(self.recorded.linear(part, layer, "contract"), given)
+        def network(part: str, layer: int, entering: Tensor) -> Tensor:
+            hidden = self._through(self.recorded.linear(part, layer, "contract"), entering)
             factor: Tensor | None = None
             if self.recorded.model.config.gated:
                 hidden, factor = self.recorded.product(part, layer)(hidden, self.at)
@@ -127,9 +127,9 @@ class Descent:
 
         return self._block(part, layer, message, network)
 
-    def _self_attention(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+    def _self_attention(self, site: str, layer: int, entering: Tensor) -> Tensor | None:
         """Down to the heads, then to the positions that they look at."""
-        at_heads = self._heads(site, layer, given)
+        at_heads = self._heads(site, layer, entering)
         if at_heads is None:
             return None
         if not self.spread:
@@ -145,9 +145,9 @@ class Descent:
                 total = part if total is None else total.add_(part)
         return total
 
-    def _cross_attention(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+    def _cross_attention(self, site: str, layer: int, entering: Tensor) -> Tensor | None:
         """Down to the heads, then to the source; queries get a share only through the softmax."""
-        at_heads = self._heads(site, layer, given)
+        at_heads = self._heads(site, layer, entering)
         if at_heads is None:
             return None
         if not self.spread:
@@ -169,13 +169,13 @@ class Descent:
         self.audit.add("to_source", self.station, relevance.sum())
         self.memory = message if self.memory is None else self.memory.add_(message)
 
-    def _heads(self, site: str, layer: int, given: Tensor) -> Tensor | None:
+    def _heads(self, site: str, layer: int, entering: Tensor) -> Tensor | None:
         """Messages at head outputs, before gates: `[rows, heads, length, starts, head]`.
 
         Their relevance is what the ranking is after. An attention without heads is its bias.
         """
         attention = self.recorded.attentions[site, layer]
-        message = self._through(self.recorded.linear(site, layer, "out"), given)
+        message = self._through(self.recorded.linear(site, layer, "out"), entering)
         if not attention.heads:
             return None
         shape = (len(attention.heads), attention.head_width)

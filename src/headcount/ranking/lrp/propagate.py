@@ -141,8 +141,8 @@ class Propagation:
         """
         states = recording["dec_out", 0, "result"]
         counts = torch.tensor(list(steps), device=states.device)[:, None]
-        places = torch.arange(states.shape[1], device=states.device)
-        real = (places < counts) & (places >= first)  # [batch, steps]
+        positions = torch.arange(states.shape[1], device=states.device)
+        real = (positions < counts) & (positions >= first)  # [batch, steps]
         tokens = torch.zeros_like(real, dtype=torch.long)
         tokens[real] = top_tokens(self.model, states[real])
         rows = self.model.output_weight[tokens]

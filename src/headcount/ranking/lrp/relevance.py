@@ -47,13 +47,15 @@ class RelevanceReport:
 class RelevanceSums:
     """LRP of one ranking: relevance batch by batch, and the audit of all of them."""
 
-    def __init__(self, model: Transformer, options: LrpOptions, places: Sequence[Place]) -> None:
-        self.places, self.options = list(places), options
-        source = any(site == "enc" for site, _ in places)
+    def __init__(
+        self, model: Transformer, options: LrpOptions, attentions: Sequence[Place]
+    ) -> None:
+        self.attentions, self.options = list(attentions), options
+        source = any(site == "enc" for site, _ in attentions)
         self.propagation = Propagation(model, options, source=source)
         self.stations = stations(model, source)
         self.steps = torch.zeros(1, dtype=torch.float64)
-        self.unusable = torch.zeros(len(self.places), dtype=torch.float64)
+        self.unusable = torch.zeros(len(self.attentions), dtype=torch.float64)
         self.sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
         self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
         self.last: tuple[Recording, Propagated] | None = None
@@ -72,7 +74,7 @@ class RelevanceSums:
             options = replace(self.options, normalise=normalise)
             other = Propagation(self.propagation.model, options, source=self.propagation.source)
             propagated = other.propagate(recording, steps)
-        relevance = head_relevance(propagated, self.places, steps, normalise)
+        relevance = head_relevance(propagated, self.attentions, steps, normalise)
         if not signed:
             self.unusable += relevance.unusable.double().cpu()
         return relevance.sums, relevance.counts
@@ -93,17 +95,17 @@ class RelevanceSums:
             tensor.copy_(workers.sum(tensor.to(workers.device)))
         table = torch.cat([self.sums, largest.amax(0, keepdim=True)])
         steps = int(self.steps)
-        names = [f"{site}.{layer}" for site, layer in self.places]
+        names = [f"{site}.{layer}" for site, layer in self.attentions]
         unusable = dict(zip(names, map(int, self.unusable.tolist()), strict=True))
         return RelevanceReport(audit_rows(self.stations, table, steps), steps, unusable)
 
 
 def head_relevance(
-    propagated: Propagated, places: Sequence[Place], steps: Sequence[int], normalise: str
+    propagated: Propagated, attentions: Sequence[Place], steps: Sequence[int], normalise: str
 ) -> HeadRelevance:
     """Shares of the heads of each attention, for each sentence summed over its steps."""
     sums, counts, unusable = [], [], []
-    for place in places:
+    for place in attentions:
         relevance = propagated.heads[place].double()  # [batch, steps, heads]
         shares, usable = layer_shares(relevance, normalise)
         real = _real(steps, relevance.device)

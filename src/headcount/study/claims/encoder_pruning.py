@@ -129,8 +129,8 @@ def functions_drift(case: Case) -> Finding:
         )
     drifts = [_drifts(case.full, model) for model in models]
     moved = sum(map(len, drifts))
-    with_drift = sum(bool(found) for found in drifts)
-    example = next((found[0] for found in drifts if found), None)
+    with_drift = sum(bool(drift) for drift in drifts)
+    example = next((drift[0] for drift in drifts if drift), None)
     shown = f", for example {example[1]} to {example[0]}" if example else ""
     return decide(
         2 * with_drift >= len(models),
@@ -251,7 +251,7 @@ def _drifts(full: StudyModel, pruned: StudyModel) -> list[tuple[str, str]]:
     remaining = pruned.heads.heads(("enc",))
     gone = [head for head in full.heads.heads(("enc",)) if head not in set(remaining)]
     orphans = {str(function) for head in gone for function in functions_of(full, head)}
-    found = []
+    drifted = []
     for head in remaining:
         had = {str(function) for function in functions_of(full, head)}
         for function in functions_of(pruned, head):
@@ -259,5 +259,5 @@ def _drifts(full: StudyModel, pruned: StudyModel) -> list[tuple[str, str]]:
             before = None if of_full is None else of_full.score(function.kind, function.name)
             rose = before is not None and function.value >= before + SCORE_RISE
             if str(function) in orphans - had and rose:
-                found.append((str(head), str(function)))
-    return found
+                drifted.append((str(head), str(function)))
+    return drifted

@@ -121,8 +121,8 @@ def positional_heads_are_relevant(case: Case, column: str) -> Finding:
     if not layers:
         return untestable(NOT_RANKED)
     positional = set(_positional(case.full))
-    values = [torch.tensor(list(found.values())) for found in layers.values()]
-    marks = [torch.tensor([float(h in positional) for h in found]) for found in layers.values()]
+    values = [torch.tensor(list(layer.values())) for layer in layers.values()]
+    marks = [torch.tensor([float(h in positional) for h in layer]) for layer in layers.values()]
     pairs = int(sum(mark.sum() * (1 - mark).sum() for mark in marks))
     if not pairs:
         why = "every head of their layers is one" if positional else "no encoder head is positional"

@@ -21,11 +21,11 @@ COLUMNS = ("lrp_signed", "lrp_absolute", "lrp")
 
 def readings(model: StudyModel) -> dict[str, str]:
     """The readings that were measured, each with its column, the paper's own first."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for column in COLUMNS:
         if model.column(column):
-            found.setdefault(_name(model, column), column)
-    return {name: found[name] for name in NAMES.values() if name in found}
+            columns.setdefault(_name(model, column), column)
+    return {name: columns[name] for name in NAMES.values() if name in columns}
 
 
 def under_both_readings(test: Callable[[Case, str], Finding]) -> Callable[[Case], Finding]:
@@ -35,15 +35,15 @@ def under_both_readings(test: Callable[[Case, str], Finding]) -> Callable[[Case]
         columns = readings(case.full)
         if not columns:
             return test(case, "lrp")  # which says that there is no relevance
-        found = {name: test(case, column) for name, column in columns.items()}
-        leading = next(iter(found.values()))
-        if len(found) == 1 or leading.verdict == UNTESTABLE:
+        findings = {name: test(case, column) for name, column in columns.items()}
+        leading = next(iter(findings.values()))
+        if len(findings) == 1 or leading.verdict == UNTESTABLE:
             return leading
-        parts = [f"{name[0].upper()}{name[1:]}: {f.reason}" for name, f in found.items()]
-        if len({finding.verdict for finding in found.values()}) > 1:
-            told = ", ".join(f"{f.verdict} with {name}" for name, f in found.items())
+        parts = [f"{name[0].upper()}{name[1:]}: {f.reason}" for name, f in findings.items()]
+        if len({finding.verdict for finding in findings.values()}) > 1:
+            told = ", ".join(f"{f.verdict} with {name}" for name, f in findings.items())
             parts.append(f"The verdict depends on the reading: {told}.")
-        return Finding(leading.verdict, " ".join(parts), leading.numbers, tuple(found.items()))
+        return Finding(leading.verdict, " ".join(parts), leading.numbers, tuple(findings.items()))
 
     return tested
 

@@ -46,24 +46,24 @@ class AttentionMap:
 def rare_words_figure(results: StudyResults) -> Drawing | None:
     """Figure 5: the rare-words head of up to three settings."""
     samples = {data.model: data for data in read_explorer(results)}
-    maps, found = [], []
+    maps, names = [], []
     for case in first_seeds(cases_of(results))[:SHOWN]:
         data = samples.get(case.full.id)
         chosen = None if data is None else rare_words_head(case.full)
         if data is None or chosen is None or not data.sentences:
             continue
         maps.append(attention_map(case, data, chosen[0], sentence_to_show(data)))
-        found.append(f"{case.label}: {chosen[0]}{'' if chosen[1] else ' (nearest to that role)'}")
+        names.append(f"{case.label}: {chosen[0]}{'' if chosen[1] else ' (nearest to that role)'}")
     if not maps:
         return None
     return Drawing(
         "fig5-rare-words-head",
         "Figure 5",
         "Attention maps of the rare-words head. Rows look at columns; the two rarest tokens are"
-        f" coloured. {'; '.join(found)}.",
+        f" coloured. {'; '.join(names)}.",
         draw_maps(maps),
         _rows(maps),
-        alt="Attention maps: " + "; ".join(found) + ".",
+        alt="Attention maps: " + "; ".join(names) + ".",
         phone=draw_maps(maps, phone=True),
     )
 
@@ -76,7 +76,7 @@ def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
     if model.roles is None:
         return None
     heads = model.roles.heads
-    scores = {head: found.score(RARE_WORDS.name, TWO_RAREST) for head, found in heads.items()}
+    scores = {head: roles.score(RARE_WORDS.name, TWO_RAREST) for head, roles in heads.items()}
     shares = {head: share for head, share in scores.items() if share is not None}
     named = [head for head in shares if heads[head].has(RARE_WORDS.name)]
     among = [h for h in named if h.layer == 0] or named or [h for h in shares if h.layer == 0]

@@ -68,12 +68,12 @@ def _offset_panels(
 
 def _one_of_each_domain(results: StudyResults) -> dict[str, Mapping[str, Mapping[int, int]]]:
     """Offsets are those of the English side: one distribution for each domain."""
-    found: dict[str, Mapping[str, Mapping[int, int]]] = {}
+    offsets: dict[str, Mapping[str, Mapping[int, int]]] = {}
     for case in first_seeds(cases_of(results)):
         roles = case.full.roles
         if roles is not None and any(roles.offsets.get(r) for r in PAPER_RELATIONS):
-            found.setdefault(case.full.domain or case.label, roles.offsets)
-    return found
+            offsets.setdefault(case.full.domain or case.label, roles.offsets)
+    return offsets
 
 
 def _offsets(
@@ -85,8 +85,8 @@ def _offsets(
         counts = relations.get(relation, {})
         total = sum(counts.values()) or 1
         heights = [counts.get(int(offset), 0) / total for offset in shown]
-        places = shown + (number - (len(domains) - 1) / 2) * width
-        axes.bar(places, heights, width, color=series_style(number)[0], label=domain)
+        positions = shown + (number - (len(domains) - 1) / 2) * width
+        axes.bar(positions, heights, width, color=series_style(number)[0], label=domain)
     axes.set_title(relation)
     axes.set_xticks([-4, -2, 0, 2, 4], ["−4", "−2", "0", "2", "4"])
     open_frame(axes)
@@ -103,7 +103,7 @@ def _offset_rows(domains: Mapping[str, Mapping[str, Mapping[int, int]]]) -> list
 
 
 def _mode(domains: Mapping[str, Mapping[str, Mapping[int, int]]], relation: str) -> int:
-    counts = next(found[relation] for found in domains.values() if found.get(relation))
+    counts = next(offsets[relation] for offsets in domains.values() if offsets.get(relation))
     return max(counts, key=lambda offset: counts[offset])
 
 
@@ -115,7 +115,7 @@ def dependency_scores_figure(results: StudyResults) -> Drawing | None:
     domain = _widest_domain(cases)
     cases = [case for case in cases if case.full.domain == domain]
     lines = {case.label: _paper_lines(case) for case in cases}
-    keys = list(dict.fromkeys(key for found in lines.values() for key in found))
+    keys = list(dict.fromkeys(key for accuracies in lines.values() for key in accuracies))
     if not keys:
         return None
     return Drawing(
@@ -168,9 +168,9 @@ def _scores(
     phone: bool,
 ) -> None:
     width = 0.8 / len(lines)
-    for number, (label, found) in enumerate(lines.items()):
+    for number, (label, accuracies) in enumerate(lines.items()):
         for place, key in enumerate(keys):
-            line = found.get(key)
+            line = accuracies.get(key)
             if line is None or line.score.value is None:
                 continue
             x = place + (number - (len(lines) - 1) / 2) * width

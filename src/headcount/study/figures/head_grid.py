@@ -154,11 +154,11 @@ def _phone_blocks(cases: Sequence[Case], columns: Sequence[str]) -> Figure:
     with style():
         number = len(cases) * (1 + len(columns))
         figure, panels = panels_in_a_row(number, 0.26 * layers + 0.5, phone=True)
-        places = iter(panels)
+        remaining = iter(panels)
         for case, grid in zip(cases, grids, strict=True):
-            _functions(next(places), grid, _title(case, "functions", cases), "left")
+            _functions(next(remaining), grid, _title(case, "functions", cases), "left")
             for column in columns:
-                _heat(next(places), grid, column, _title(case, column, cases))
+                _heat(next(remaining), grid, column, _title(case, column, cases))
         for panel in panels:
             panel.set_ylabel("layer")
         _legend(figure, grids, phone=True)
@@ -252,8 +252,8 @@ def _frame(axes: Axes, grid: HeadGrid, title: str, side: Literal["left", "right"
 def _kinds(grids: Sequence[HeadGrid]) -> list[str]:
     """The kinds of functions that occur, with heads that have none."""
     heads = [(grid.model, head) for grid in grids for row in grid.rows for head in row]
-    found = {function.kind for model, head in heads for function in functions_of(model, head)}
-    return [kind for kind in function_colours() if kind in found or kind == OTHER]
+    present = {function.kind for model, head in heads for function in functions_of(model, head)}
+    return [kind for kind in function_colours() if kind in present or kind == OTHER]
 
 
 def _alt(cases: Sequence[Case]) -> str:

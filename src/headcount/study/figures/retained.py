@@ -76,8 +76,8 @@ def _quality_panels(cases: Sequence[Case], phone: bool) -> Figure:
 
 
 def _methods(cases: Sequence[Case]) -> list[str]:
-    found = {str(model.method) for case in cases for model in _scored(case)}
-    return [name for name in METHODS if name in found] + sorted(found - set(METHODS))
+    names = {str(model.method) for case in cases for model in _scored(case)}
+    return [name for name in METHODS if name in names] + sorted(names - set(METHODS))
 
 
 def _scored(case: Case) -> list[StudyModel]:
@@ -184,7 +184,7 @@ def _analysed(case: Case) -> list[StudyModel]:
 
 def _by_function(model: StudyModel) -> list[list[Role]]:
     """The functions of each head, heads ordered by the first of them."""
-    found = [functions_of(model, head) for head in model.heads.heads(ENCODER)]
+    kept = [functions_of(model, head) for head in model.heads.heads(ENCODER)]
 
     kinds = list(function_colours())
 
@@ -192,7 +192,7 @@ def _by_function(model: StudyModel) -> list[list[Role]]:
         kind = functions[0].kind if functions else OTHER
         return kinds.index(kind), functions[0].name if functions else "", -len(functions)
 
-    return sorted(found, key=order)
+    return sorted(kept, key=order)
 
 
 def _cell(axes: Axes, x: float, y: float, functions: Sequence[Role]) -> None:

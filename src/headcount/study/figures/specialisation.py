@@ -69,7 +69,7 @@ class Curves:
 
 def specialisation_figure(results: StudyResults) -> Drawing | None:
     """The largest shares at -1, 0 and +1, and relations above the baseline, against tokens seen."""
-    curves = [found for case in first_seeds(cases_of(results)) if (found := curves_of(case))]
+    curves = [curve for case in first_seeds(cases_of(results)) if (curve := curves_of(case))]
     if not curves:
         return None
     last = curves[0]
@@ -83,12 +83,12 @@ def specialisation_figure(results: StudyResults) -> Drawing | None:
         + (
             ", and how far the best head for each dependency relation is above the positional"
             " baseline, in points"
-            if any(found.relations for found in curves)
+            if any(curve.relations for curve in curves)
             else ""
         )
         + ". Curves that still rise say that the model has not trained long enough.",
         _draw(curves, phone=False),
-        [row for found in curves for row in _rows(found)],
+        [row for curve in curves for row in _rows(curve)],
         alt=f"Specialisation against source tokens seen; at the end, {last.label}: {ends}.",
         phone=_draw(curves, phone=True),
     )
@@ -114,23 +114,23 @@ def curves_of(case: Case) -> Curves | None:
 def _draw(curves: Sequence[Curves], phone: bool) -> Figure:
     """A panel of shares per model, and one of relations where they were followed."""
     panels: list[tuple[Curves, bool]] = []
-    for found in curves:
-        panels.append((found, False))
-        if found.relations:
-            panels.append((found, True))
+    for curve in curves:
+        panels.append((curve, False))
+        if curve.relations:
+            panels.append((curve, True))
     width = COLUMN if len(panels) == 1 else PAGE
     with style():
         figure, axes = panels_in_a_row(len(panels), 2.4, width=width, phone=phone)
-        for panel, (found, relations) in zip(axes, panels, strict=True):
-            _curves(panel, found, relations)
+        for panel, (curve, relations) in zip(axes, panels, strict=True):
+            _curves(panel, curve, relations)
             if len(curves) > 1:
-                panel.set_title(found.label)
+                panel.set_title(curve.label)
     return figure
 
 
-def _curves(axes: Axes, found: Curves, relations: bool) -> None:
-    millions = [tokens / 1e6 for tokens in found.tokens]
-    series = found.relations if relations else found.shares
+def _curves(axes: Axes, curves: Curves, relations: bool) -> None:
+    millions = [tokens / 1e6 for tokens in curves.tokens]
+    series = curves.relations if relations else curves.shares
     scale = 100 if relations else 1
     for number, (name, values) in enumerate(series.items()):
         colour, marker = series_style(number)
@@ -151,9 +151,9 @@ def _curves(axes: Axes, found: Curves, relations: bool) -> None:
     open_frame(axes)
 
 
-def _rows(found: Curves) -> list[dict[str, Cell]]:
+def _rows(curves: Curves) -> list[dict[str, Cell]]:
     return [
-        {"setting": found.label, "source_tokens": tokens,
-         **{key: values[number] for key, values in found.values.items()}}
-        for number, tokens in enumerate(found.tokens)
+        {"setting": curves.label, "source_tokens": tokens,
+         **{key: values[number] for key, values in curves.values.items()}}
+        for number, tokens in enumerate(curves.tokens)
     ]  # fmt: skip

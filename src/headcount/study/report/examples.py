@@ -50,16 +50,16 @@ def cards_of(results: StudyResults) -> list[Group]:
 def _cards(case: Case) -> list[Card]:
     """The best head for each function, in the order of the registry."""
     cards = []
-    for found in performers(case.full.roles) if case.full.roles else ():
-        example = found.role.seen_best
+    for performer in performers(case.full.roles) if case.full.roles else ():
+        example = performer.role.seen_best
         cards.append(
             Card(
-                kind=found.role.kind,
-                head=str(found.head),
-                title=str(found.role),
-                sentence=found.role.sentence,
-                also=tuple(map(str, found.others)),
-                picture=None if example is None else arcs(example, str(found.head)),
+                kind=performer.role.kind,
+                head=str(performer.head),
+                title=str(performer.role),
+                sentence=performer.role.sentence,
+                also=tuple(map(str, performer.others)),
+                picture=None if example is None else arcs(example, str(performer.head)),
                 seen="" if example is None else _seen(example),
             )
         )

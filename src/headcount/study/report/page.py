@@ -79,7 +79,7 @@ def _render(
     sizes = "".join(f"  #{name} {{ width: {width}px; }}\n" for name, width in widths.items())
     style, script = page_parts()
     style += f"@media screen {{\n{sizes}}}\n"
-    shown = [found for found in attention if found.sentences]
+    shown = [explored for explored in attention if explored.sentences]
     page = _read("report.html")
     empty = [figure for figure in figures if isinstance(figure, Nothing)]
     folded = [verdict for verdict in verdicts if verdict.verdict == UNTESTABLE]
@@ -112,8 +112,8 @@ def _render(
             animation=ANIMATION,
             gates=embed(_gates(results)),
             explorer=embed(_explorer(results, shown)),
-            attention=[embed([s.to_json() for s in found.sentences]) for found in shown],
-            sentences=max((len(found.sentences) for found in shown), default=0),
+            attention=[embed([s.to_json() for s in explored.sentences]) for explored in shown],
+            sentences=max((len(explored.sentences) for explored in shown), default=0),
             site_names=SITE_NAMES,
         )
     )
@@ -121,11 +121,11 @@ def _render(
 
 def environment() -> Environment:
     """Templates of this folder, with everything escaped that they are given."""
-    made = Environment(
+    jinja = Environment(
         loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    made.filters["tight"] = lambda text: str(text).replace(" %", "\u00a0%")
-    return made
+    jinja.filters["tight"] = lambda text: str(text).replace(" %", "\u00a0%")
+    return jinja
 
 
 def page_parts() -> tuple[str, str]:
@@ -209,7 +209,7 @@ def _explorer(results: StudyResults, attention: Sequence[ModelAttention]) -> dic
         for case in cases_of(results)
         for model in (case.full, *case.pruned, *case.scratch)
     }
-    models = [results.model(found.model) for found in attention]
+    models = [results.model(explored.model) for explored in attention]
     return {
         "sites": {site: SITE_NAMES[site] for site in SITES},
         "colours": function_colours(),

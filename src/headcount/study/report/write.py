@@ -78,7 +78,7 @@ def _write(
     page = out or results.out / REPORT
     write_text(page, text)
     progress("Writing the page", 1, 1)
-    shown = max((len(found.sentences) for found in attention), default=0)
+    shown = max((len(explored.sentences) for explored in attention), default=0)
     return Written(page, len(text.encode()), drawn, tables, verdicts, shown)
 
 
@@ -107,16 +107,16 @@ def explorer_lines(
         if not lines:
             raise UserError(f"{source} has no sentence.", "Give a file that has some.")
         return {languages[0]: lines}
-    found: dict[str, Sequence[str]] = {}
+    chosen: dict[str, Sequence[str]] = {}
     for model in results.models:
         language = results.pair(model).source
-        if model.kind != FULL or language in found:
+        if model.kind != FULL or language in chosen:
             continue
         folders = [inside(results.folder / "corpora", model.pair), model.config.data.folder]
         for path in _held_out([folder for folder in folders if folder is not None], language):
-            found[language] = choose_sentences(read_lines(path), count)
+            chosen[language] = choose_sentences(read_lines(path), count)
             break
-    return found
+    return chosen
 
 
 def _held_out(folders: Sequence[Path], language: str) -> list[Path]:
