@@ -1,1 +1,1 @@
-"""Pruning: learned gates, exact numbers, scores; then the closed heads are really removed."""
+"""Pruning: learned gates, exact numbers, scores; then the closed heads are physically removed."""

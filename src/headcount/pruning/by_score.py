@@ -51,7 +51,7 @@ class ScoredHeads(Selection):
             self._open[list(group)] = hard_top_k(self.scores[list(group)], budget)
         order = torch.sort(self.scores, stable=True).indices.tolist()
         self.closing = [i for i in order if not self._open[i]]
-        """Indices of the heads to close, in the order in which they go."""
+        """Indices of the heads to close, in the order in which they are closed."""
         self._step = 0
 
     @classmethod
@@ -69,12 +69,12 @@ class ScoredHeads(Selection):
         )
 
     def begin(self, update: int) -> None:
-        """See which step it is."""
+        """Move to the step of this update."""
         done = self.steps * (update - 1) // max(1, self.updates)
         self._step = min(self.steps, done + 1)
 
     def gates(self) -> Tensor:
-        """Zeros for what is masked by now."""
+        """Zeros for the heads that are masked so far."""
         number = -(-len(self.closing) * self._step // self.steps)
         gates = torch.ones(len(self.heads), device=self.device)
         gates[self.closing[:number]] = 0.0
@@ -99,10 +99,10 @@ def seeded_scores(
 def measured_scores(
     run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
 ) -> dict[Head, float]:
-    """A score for each head to choose among: larger means that it matters more.
+    """A score for each candidate head: larger means that it matters more.
 
     Scores that an analysis has left in the run's head table are used, of any column of numbers;
-    measures that are missing there, or that were taken when the run had other weights, are taken on
+    measures that are missing there, or that were measured with other weights, are measured on
     sentences of the corpus's dev set. A head without a score comes last.
     """
     heads = run.model.heads.heads(settings.sites)

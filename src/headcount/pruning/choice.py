@@ -16,7 +16,7 @@ from headcount.run import Run
 
 
 def check_choice(settings: PruneSettings, run: Run) -> None:
-    """Stop where `by` names nothing that heads could be chosen by."""
+    """Stop if `by` is neither a method nor a column of the head table."""
     name = settings.method.name
     if name in METHODS:
         return

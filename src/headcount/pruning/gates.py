@@ -20,8 +20,8 @@ class HardConcreteGates(Selection):
 
     All begin at the logit `start`, nearly open, so that training goes on from the baseline. The
     penalty rises to `weight` over the first `warmup` updates: at full price from the start, heads
-    would close before the loss has said anything about them. The choice has settled when no gate
-    is undecided and none has changed sides for `patience` updates.
+    would close before the loss shows which of them matter. The choice has settled when no gate is
+    undecided and none has changed sides for `patience` updates.
     """
 
     relaxed = True
@@ -55,7 +55,7 @@ class HardConcreteGates(Selection):
             request.device,
             weight=settings.penalty or 0.0,
             warmup=settings.warmup or 0,
-            # A model that learns from scratch has use for all of its updates.
+            # A model that is trained from scratch needs all of its updates.
             patience=request.updates if settings.from_scratch else settings.patience,
             start=settings.start,
         )
@@ -117,7 +117,7 @@ class HardConcreteGates(Selection):
         return None
 
     def settled(self) -> bool:
-        """Whether nothing has happened for long after the warm-up."""
+        """Whether no gate has changed for `patience` updates after the warm-up."""
         quiet = self._update - max(self._changed, self.warmup)
         return quiet >= self.patience and bool((self._sides != 0).all())
 
@@ -132,7 +132,7 @@ class HardConcreteGates(Selection):
         }
 
     def state(self) -> dict[str, Tensor]:
-        """Logits, and since when they have been quiet."""
+        """Logits, and the last update at which a gate changed sides."""
         quiet = torch.tensor([self._update, self._changed])
         return super().state() | {"sides": self._sides.cpu(), "quiet": quiet}
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HardConcrete:
-    """The family; its one parameter `phi` (Sec. 6.1) is the logit that every function is given.
+    """The family; its one parameter `phi` (Sec. 6.1) is the logit that every function takes.
 
     `low` and `high` are Louizos et al.'s gamma and zeta, `temperature` their beta.
     """

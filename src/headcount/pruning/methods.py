@@ -35,7 +35,7 @@ ALIASES = {
     "top_k": EXACT,
     "learned": EXACT,
 }
-"""Names of earlier versions, which recipes, runs and studies may still have."""
+"""Names from earlier versions, which recipes, runs and studies may still use."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ METHODS = Methods(
         ),
         Method(
             name=RANDOM,
-            help="heads drawn at random, by the seed: the floor for all others",
+            help="heads drawn at random, by the seed: a baseline for all other methods",
             label="random",
             colour="#555555",
             needs="keep",

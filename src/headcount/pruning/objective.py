@@ -18,8 +18,8 @@ class GatedObjective(Objective):
     """Two phases: heads are chosen, then (from `fix` on) the choice is held fixed.
 
     The first phase is over after `choosing` updates or as soon as the selection has settled; the
-    second after `finetune` more. Each ends the training loop: what happens in between is up to
-    whoever prunes.
+    second after `finetune` more. The training loop stops at the end of each phase, so that the
+    caller can act in between.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class GatedObjective(Objective):
     def losses(self, batch: Batch) -> Losses:
         """Summed losses under the gates of this update.
 
-        The gates are computed anew from the noise of the update, for each micro-batch has its own
+        The gates are recomputed from the noise of the update, as each micro-batch has its own
         backward pass.
         """
         with gated(self.model, self._gates()):
@@ -89,7 +89,7 @@ class GatedObjective(Objective):
         return by_layer(self.selection.heads, self.selection.typical())
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """What the selection says of itself."""
+        """The selection's own metrics."""
         return self.selection.metrics()
 
     def state(self) -> dict[str, Tensor]:

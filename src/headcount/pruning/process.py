@@ -37,11 +37,11 @@ from headcount.training.schedule import inverse_square_root
 from headcount.training.train import Observer, evaluate_run
 
 TOLERANCE = 1e-5
-"""How much of the largest logit may be lost to rounding when heads are removed."""
+"""How far logits may differ, relative to the largest one, when heads are removed: rounding."""
 
 
 class Pruning:
-    """The parts that belong together: the run to be, its objective, its loop, its record."""
+    """The parts of one pruning: the new run, its objective, its training loop, its record."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Pruning:
         self._finish(progress)
 
     def _choose(self) -> TrainingState:
-        """Train until heads have been chosen, or go back to where an earlier call was."""
+        """Train until heads have been chosen, or continue where an earlier call stopped."""
         if not self.settings.updates:
             return TrainingState(stopped="no fine-tuning")
         if not self.trainer.resume():
@@ -108,7 +108,7 @@ class Pruning:
         return self.trainer.run()
 
     def _warn_of_doubts(self) -> None:
-        """Say before the first update where none of them can close a head."""
+        """Warn before the first update if the settings cannot close any head."""
         rate = self.settings.gate_learning_rate or 0.0
         doubts = self.objective.selection.doubts(self.settings.choosing, rate)
         if doubts and self.workers.leader:
@@ -150,7 +150,7 @@ class Pruning:
         return rate * self.objective.share_left(update)
 
     def _dev_loss(self) -> dict[str, Any]:
-        """What the loop looks at now and then: the loss with the choice as it stands."""
+        """What the loop evaluates: the dev loss with the choice as it stands."""
         with gated(self.target.model, self.objective.binary_gates()):
             ids = self.target.target_tokenizer
             return {"dev_loss": dev_loss(self.target.model, self.prepared.dev, ids, self.workers)}
@@ -158,7 +158,7 @@ class Pruning:
     def _fix(self, update: int) -> None:
         """Make gates binary, and note what that costs in loss and BLEU."""
         model, selection = self.target.model.eval(), self.objective.selection
-        # The line belongs to the next update: where that is to be made again, so is the choice.
+        # The line belongs to the next update: if that update is repeated, so is the choice.
         line: dict[str, Any] = {"kind": "decided", "update": update + 1, "chosen_in": update}
         if selection.relaxed:
             with gated(model, self.objective.typical_gates()):
@@ -232,7 +232,7 @@ class Pruning:
 
 
 def warn(text: str) -> None:
-    """Tell people what changes the meaning of a result; quiet commands say it too."""
+    """Warn about something that changes the meaning of a result; quiet commands print it too."""
     warnings.warn(Notice(text), stacklevel=2)
 
 
@@ -268,7 +268,7 @@ def untrained(source: Run, seed: int) -> Transformer:
 
 
 def close(folder: Path) -> None:
-    """The last step: one checkpoint of the pruned model, to train on from, replaces the others."""
+    """The last step: one checkpoint of the pruned model, for further training, replaces others."""
     run, record = load_run(folder), read_record(folder)
     shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     optimiser = torch.optim.Adam(run.model.parameters())

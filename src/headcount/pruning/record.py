@@ -1,7 +1,7 @@
-"""`pruning.json`: how a run was pruned, from what, and what came of it.
+"""`pruning.json`: how a run was pruned, from which run, and with what result.
 
-It is written when a pruning begins and again when it has ended. So an interrupted one is known for
-what it is, and `--resume` makes sure that it goes on with the same baseline and settings.
+It is written when a pruning begins and again when it has ended. So an interrupted pruning can be
+recognised, and `--resume` checks that baseline and settings are the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def write_record(folder: Path, record: Record) -> None:
 
 
 def open_record(out: Path, record: Record, resume: bool) -> Record:
-    """The record of the folder: the given one where it is new, its own where it is resumed."""
+    """The record of the folder: `record` if it is new, the stored one if it is resumed."""
     if out.exists() and not _is_new(out):
         if not resume:
             what = "already exists" if out.is_dir() else "is a file"
@@ -74,7 +74,7 @@ def is_finished(folder: Path) -> bool:
 
 
 def remarks_on(record: Record) -> list[str]:
-    """What a person must know of a finished pruning, because it changes what its result means."""
+    """Remarks on a finished pruning that change what its result means."""
     remarks = []
     decided, settings = record["decided"], record["settings"]
     if decided["undecided"]:
@@ -99,7 +99,7 @@ def quality(scores: dict[str, float]) -> str:
 
 
 def same_record(out: Path, now: Record) -> Record:
-    """The record of a folder, which must have been begun as `now` would be."""
+    """The record of a folder, whose data and settings must be those of `now`."""
     before = read_record(out)
     if before["baseline"]["weights"] != now["baseline"]["weights"]:
         raise UserError(
@@ -134,5 +134,5 @@ def _fingerprints(run: Run, train: Path) -> list[str]:
 
 
 def _is_new(folder: Path) -> bool:
-    """Whether a folder holds nothing but what a process that was killed had half written."""
+    """Whether a folder holds nothing but temporary files of a killed process."""
     return folder.is_dir() and all(path.suffix == ".partial" for path in folder.iterdir())

@@ -76,15 +76,15 @@ class Selection(ABC):
         return None
 
     def settled(self) -> bool:
-        """Whether the choice will not change any more, as far as one can tell."""
+        """Whether the choice is unlikely to change any more."""
         return False
 
     def undecided(self) -> list[Head]:
-        """Heads for which the choice is a close one."""
+        """Heads whose gates are neither clearly open nor clearly closed."""
         return []
 
     def doubts(self, updates: int, rate: float) -> str | None:
-        """Why `updates` updates at this learning rate cannot close a head, where that is known."""
+        """Why `updates` updates at this learning rate cannot close a head; empty if they can."""
         return None
 
     def metrics(self) -> dict[str, float | list[float]]:

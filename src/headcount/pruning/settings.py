@@ -93,7 +93,7 @@ class PruneSettings(Section):
         if self.even and self.keep is None:
             raise ValueError("even layers need a number of heads to keep")
         if self.from_scratch and method.scores:
-            raise ValueError("from scratch there are no scores to prune by")
+            raise ValueError("a model trained from scratch has no scores to prune by")
         if self.updates == 0 and method.learned:
             raise ValueError("gates are learned: only pruning by a score works without training")
         if method.scores and self.updates != 0 and self.train_only == ("gates",):
@@ -124,7 +124,7 @@ class PruneSettings(Section):
             finetune = updates // 3
         warmup = self.warmup
         if warmup is None:
-            # Heads of a random model need time before it shows which of them are worth something.
+            # In a model with random weights it takes time to see which heads are useful.
             warmup = updates // 4 if self.from_scratch else min(100, updates // 4)
         parts = self.train_only or self._default_parts()
         if set(parts) == {"gates"}:
@@ -149,7 +149,7 @@ class PruneSettings(Section):
         return PruneSettings(**(self.model_dump() | filled))
 
     def _default_parts(self) -> tuple[Part, ...]:
-        """The side whose heads are pruned (Sec. 6.2: what they do must not move to the other)."""
+        """The side whose heads are pruned (Sec. 6.2: functions must not move to the other)."""
         if self.from_scratch or ("enc" in self.sites and len(self.sites) > 1):
             return ("encoder", "decoder")
         return ("encoder",) if "enc" in self.sites else ("decoder",)

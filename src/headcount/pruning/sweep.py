@@ -1,8 +1,8 @@
-"""`headcount prune-sweep`: many prunings of one baseline, and one table of what came of them.
+"""`headcount prune-sweep`: many prunings of one baseline, and one table of the results.
 
-Every pruning has a folder of its own and is finished or not on disk, so that a sweep can be
-killed at any moment and goes on without repeating anything. Prunings share nothing and can run
-in several processes, or on the ranks that torchrun gives.
+Every pruning has its own folder, which shows whether it is finished, so that a sweep can be killed
+at any moment and resumed without repeating anything. Prunings share nothing and can run in several
+processes, or on the ranks that torchrun gives.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def sweep_items(
 ) -> list[Item]:
     """Every penalty, and every number of heads with every way to choose them, with every seed.
 
-    `common` are settings that all share. What is named twice is pruned once.
+    `common` are settings that all share. Duplicates are pruned once.
     """
     if by and not keeps:
         raise UserError(
@@ -113,10 +113,10 @@ def prune_sweep(
 ) -> list[Row]:
     """Prune one run many times; resumable, one table; under torchrun spread over its ranks.
 
-    Makes all prunings that are not finished yet, and the table of all, the baseline first.
+    Runs all prunings that are not finished yet, and writes a table of all, the baseline first.
 
-    Under torchrun every rank makes its share (the folder must be one that all ranks see) and the
-    first one waits for the others and makes the table; else `jobs` processes share the work.
+    Under torchrun every rank runs its share (all ranks must see the folder), and the first one
+    waits for the others and writes the table; otherwise `jobs` processes share the work.
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
     source = load_run(baseline)
@@ -139,7 +139,7 @@ def prune_sweep(
 
 
 def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
-    """Stop where a pruning is impossible, or is there already with other settings."""
+    """Stop if a pruning is impossible, or already exists with other settings."""
     resolved = settings.resolved(source.config)
     check_heads(resolved, source.model.heads, str(source.folder))
     check_choice(resolved, source)
@@ -188,7 +188,7 @@ def _make_in_processes(
                 future.result()
                 progress("Pruning", done, len(items))
         except BaseException:
-            for worker in workers:  # what they are at is saved, and goes on with the next call
+            for worker in workers:  # their work so far is saved, and the next call resumes it
                 worker.terminate()
             pool.shutdown(cancel_futures=True)
             raise

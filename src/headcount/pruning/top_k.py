@@ -9,7 +9,7 @@ temperature and the hard constraint. Two things differ:
   can be chosen twice and get a gate near 2. Here the gates are `sigmoid((score - t) / temperature)`
   with the one threshold `t` for which they sum to K: never above 1, exact for K = 0 and K = all.
 - The number of open heads falls from all of them to K while the temperature falls. Theirs has K
-  from the start, which suits training from scratch; a converged model would be thrown far off.
+  from the start, which suits training from scratch; a converged model would be damaged badly.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def soft_top_k(scores: Tensor, k: float, temperature: float) -> Tensor:
     """Gates in [0, 1] that sum to `k`, near 1 for the largest of the scores `[heads]`.
 
     The maximum of `sum(gate * score) + temperature * entropy` under that constraint. `k` need not
-    be a whole number. The gradient is that of the constrained solution: gates only trade.
+    be a whole number. The gradient is that of the constrained solution: one gate rises only as
+    others fall.
     """
     if k >= len(scores):
         return scores * 0 + 1
@@ -113,7 +114,7 @@ class TopKGates(Selection):
         return [self.scores]
 
     def begin(self, update: int) -> None:
-        """Draw the noise and see how far the schedule is."""
+        """Draw the noise and advance the schedule."""
         self._done = min(1.0, (update - 1) / max(1, self.updates))
         self._noise = gumbel(torch.rand(len(self.heads))).to(self.device)
 

@@ -18,7 +18,7 @@ from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 
 PASS_TOKENS = 6000
-"""Positions of all copies together in one pass."""
+"""Positions in one pass, over all copies."""
 
 LOGIT_ROWS = 1000
 

@@ -1,4 +1,4 @@
-"""How far measures agree on which heads matter: rank correlations, and what chance would give.
+"""How far measures agree on which heads matter: rank correlations, and what to expect by chance.
 
 An interval says how much a correlation would change with other sentences. A p-value says how often
 heads in a random order agree as well: with few heads that is often. Both are needed, as many

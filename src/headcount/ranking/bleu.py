@@ -1,4 +1,4 @@
-"""BLEU points lost without a head: ablation in the currency of translation quality."""
+"""BLEU points lost without a head: ablation measured in translation quality."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headcount.translation import translate_tokens
 def bleu_losses(corpus: WholeCorpus) -> Tensor:
     """BLEU of the whole model minus BLEU without each head, `[heads]`.
 
-    Every head takes a translation of all sentences; processes share out the heads.
+    All sentences are translated once per head; processes share the heads.
     """
 
     run, sentences, workers = corpus.run, corpus.sentences, corpus.workers

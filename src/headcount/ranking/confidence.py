@@ -1,8 +1,8 @@
 """How sure a head is of where it looks (Sec. 4).
 
-"The average of its maximum attention weight excluding the end of sentence symbol": EOS is no real
-token, and neither is START. In cross-attention the query that writes a token counts as that token,
-so that the one that writes EOS is left out.
+"The average of its maximum attention weight excluding the end of sentence symbol": neither EOS nor
+START is a real token. In cross-attention the query that writes a token counts as that token, so
+that the one that writes EOS is left out.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def confidence(
 
     `source` `[batch, source]` ends in EOS and padding; `tokens` are the target tokens of each
     sentence, without START and EOS. `frame`: how many tokens at the front and at the end of the
-    source, and at the front of the target, are no text (language codes, `[CLS]`) and count as
-    little as EOS. Returns `[batch, heads]` twice.
+    source, and at the front of the target, are not text (language codes, `[CLS]`) and are left out
+    like EOS. Returns `[batch, heads]` twice.
     """
     words = source != eos
     first, last, skipped = frame

@@ -1,4 +1,4 @@
-"""What a measure is given, and what it gives back: enough for its value and for a bootstrap."""
+"""What a measure receives, and what it returns: enough for its value and for a bootstrap."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class PrefixBatch:
 
 @dataclass(frozen=True)
 class LossBatch:
-    """Sentences with their references, for what happens to the loss.
+    """Sentences with their references, for measures based on the loss.
 
     `source` `[batch, source]`, `target_input` and `labels` `[batch, target]`, padded.
     """
@@ -76,7 +76,7 @@ class LossBatch:
 
 @dataclass(frozen=True)
 class WholeCorpus:
-    """All sentences at once, for measures that are no mean over sentences."""
+    """All sentences at once, for measures that are not means over sentences."""
 
     run: Run
     sentences: Sentences

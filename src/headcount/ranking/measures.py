@@ -44,12 +44,12 @@ class Measure:
 
     @property
     def needs_references(self) -> bool:
-        """Whether it cannot do without reference translations."""
+        """Whether it needs reference translations."""
         return self.on_prefix is None
 
 
 def _lrp(batch: PrefixBatch) -> Sums:
-    assert batch.relevance is not None  # made wherever this measure is asked for
+    assert batch.relevance is not None  # created whenever this measure is asked for
     return batch.relevance.add(batch.recording, [count + 1 for count in batch.tokens])
 
 
@@ -114,7 +114,7 @@ MEASURES = Registry(
     ],
 )  # fmt: skip
 
-RANDOM_HELP = "a random number, the same for the same seed and head: what chance looks like"
+RANDOM_HELP = "a random number, the same for the same seed and head: a baseline for comparisons"
 
 
 def explain(column: str) -> str:

@@ -1,4 +1,4 @@
-"""One pass over the sentences for all measures; processes share out the batches."""
+"""One pass over the sentences for all measures; processes share the batches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from headcount.ranking.sentences import Sentences, padded
 from headcount.run import Run
 
 BATCH_TOKENS = 500
-"""Padded source tokens of a batch: little padding, and much of what LRP records stays in caches."""
+"""Padded source tokens per batch: little padding, and most of what LRP records fits in caches."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Measured:
 def measure(
     run: Run, sentences: Sentences, settings: MeasureSettings, workers: Workers, progress: Progress
 ) -> Measured:
-    """Measure heads on the sentences; every process comes to the same result."""
+    """Measure heads on the sentences; every process gets the same result."""
     batches = evaluation_batches(sentences.lengths, BATCH_TOKENS)
     mine = workers.share(batches)
     measuring = _Measuring(run, sentences, settings)
@@ -107,7 +107,7 @@ class _Measuring:
 
     def _on_prefix(self, rows: list[int]) -> None:
         """From one forward pass of the sentences, those with the most generation steps first."""
-        alone = not self.model.config.decoder_layers  # an encoder alone writes nothing
+        alone = not self.model.config.decoder_layers  # an encoder alone has no translation
         targets = [[] for _ in rows] if alone else self._targets(rows)
         order = sorted(range(len(rows)), key=lambda i: -len(targets[i]))
         rows, targets = [rows[i] for i in order], [targets[i] for i in order]
@@ -131,7 +131,7 @@ class _Measuring:
     def _on_loss(self, rows: list[int]) -> None:
         """From what happens to the loss of the references."""
         references = self.sentences.references
-        assert references is not None  # checked where the settings are made
+        assert references is not None  # checked when the settings were created
         ids = self.run.target_tokenizer
         targets = [references[i] for i in rows]
         target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)

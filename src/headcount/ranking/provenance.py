@@ -1,4 +1,4 @@
-"""How the columns of a run's head table came about: `analysis/measures.json`."""
+"""How the columns of a run's head table were measured: `analysis/measures.json`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Origin = Mapping[str, Any]
 
 @dataclass
 class Provenance:
-    """What stands behind every measured column.
+    """How every measured column was obtained.
 
     columns   by column and site, the ranking that measured it
     audit     where the relevance of the last LRP went, and `audit_of` which ranking that was
@@ -57,7 +57,7 @@ class Provenance:
             return cls(columns, audit, value.get("audit_of"))
         except (AttributeError, TypeError, ValueError) as error:
             raise UserError(
-                f"{where} does not say how measures came about ({error!r}).",
+                f"{where} cannot be read as a record of measures ({error!r}).",
                 "Run headcount rank again.",
             ) from error
 

@@ -35,10 +35,10 @@ PREFIXES = ("own", "reference")
 
 
 class Ranking(HeadTable):
-    """The head table of one ranking, with what stands behind its columns.
+    """The head table of one ranking, with the evidence for its columns.
 
     In every column more means that the head matters more; `MEASURES` says what each of them is.
-    `random` has random numbers: what chance looks like in every comparison.
+    `random` has random numbers, as a baseline for comparisons.
     """
 
     def __init__(self, heads: Iterable[Head]) -> None:
@@ -59,7 +59,7 @@ class Ranking(HeadTable):
         return agreement(self.evidence, fixed, self.heads, replicates, seed)
 
     def to_json(self) -> dict[str, Any]:
-        """All of it as JSON values, but for the evidence."""
+        """Everything except the evidence, as JSON values."""
         return {**self.about, "audit": [asdict(row) for row in self.audit], "heads": self.rows()}
 
     @classmethod
@@ -73,7 +73,7 @@ class Ranking(HeadTable):
         return ranking
 
     def save_to(self, run: Run) -> None:
-        """Add the columns to the run's head table, and how they came about to `measures.json`.
+        """Add the columns to the run's head table, and how they were measured to `measures.json`.
 
         Heads of sites that were not ranked keep what they had.
         """
@@ -90,7 +90,7 @@ class Ranking(HeadTable):
 
 
 def weights_hash(run: Run) -> str | None:
-    """Tells one state of a run's weights on the disk from another."""
+    """A hash of the run's weights on disk."""
     path = run.folder / WEIGHTS
     return sha256_of(path) if path.is_file() else None
 
@@ -133,14 +133,14 @@ def rank(
     save       add the columns to the run's head table, and how they came about to
                `analysis/measures.json`
 
-    Under torchrun every process comes to the same result and the first one writes it, unless
-    `workers` says who is to share the work.
+    Under torchrun every process gets the same result and the first one writes it, unless `workers`
+    says which processes share the work.
     """
     measures = _measures(by, reference is not None, bleu)
     if prefix not in PREFIXES:
         raise UserError(f"There is no prefix '{prefix}'.", f"Choose {' or '.join(PREFIXES)}.")
     if prefix == "reference" and reference is None:
-        raise UserError("The prefix is to be the reference, but there is none.", "Give --ref.")
+        raise UserError("The prefix should be the reference, but there is none.", "Give --ref.")
     options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
     sites = parse_sites(sites)
     with connect(workers) as workers:
@@ -193,7 +193,7 @@ def _table(measured: Measured, seed: int) -> Ranking:
 
 
 def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
-    """Heads of which a measure says nothing stay empty."""
+    """Heads for which a measure has no value stay empty."""
     pairs = zip(heads, values.tolist(), strict=True)
     return {head: value for head, value in pairs if not math.isnan(value)}
 

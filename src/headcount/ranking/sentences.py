@@ -1,4 +1,4 @@
-"""Sentences to rank heads on: read, tokenised, and sorted out where the model cannot use them."""
+"""Sentences to rank heads on: read, tokenised, and left out where the model cannot use them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Sentences:
 def load_sentences(
     run: Run, source: Lines, reference: Lines | None = None, limit: int | None = None
 ) -> Sentences:
-    """Read sentences (a file, one a line, or a list) and leave out what cannot be used.
+    """Read sentences (a file with one per line, or a list) and leave out what cannot be used.
 
-    `limit` takes so many of the lines that are not empty, evenly spread.
+    `limit` takes that many of the lines that are not empty, evenly spread.
     """
-    lines = _lines(source, "Give source sentences, one a line.")
-    targets = None if reference is None else _lines(reference, "Give references, one a line.")
+    lines = _lines(source, "Give source sentences, one per line.")
+    targets = None if reference is None else _lines(reference, "Give references, one per line.")
     if targets is not None and len(targets) != len(lines):
         raise UserError(
             f"{len(lines)} source sentences, but {len(targets)} references.",
@@ -97,7 +97,7 @@ def _usable(run: Run, lines: list[str], targets: list[str] | None) -> Sentences:
 
 
 def _nothing_known(tokenizer: Tokenizer, tokens: list[int]) -> bool:
-    """Whether unknown tokens are all there is: nothing but them and marks of word starts."""
+    """Whether there is nothing but unknown tokens and marks of word starts."""
     return tokenizer.unk in tokens and not tokenizer.decode(tokens)
 
 

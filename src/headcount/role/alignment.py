@@ -4,8 +4,8 @@ Tokeniser and parser cut a sentence differently: `don't` is `don ' t` for one an
 other. A piece belongs to the word that most of its characters are in (the first one, if several
 are equal). A word that no piece belongs to cannot be told from the word that owns its characters:
 the two are *joined* into one unit, which counts as attended to where either is. A sentence where
-visible text belongs to no word, or whose words are not found in its text, cannot be mapped; that
-is for the caller to count.
+visible text belongs to no word, or whose words are not found in its text, cannot be mapped; the
+caller counts these.
 """
 
 from __future__ import annotations

@@ -64,18 +64,18 @@ def roles(
 ) -> Roles:
     """Name what each head does.
 
-    source      a file with one sentence a line, or the sentences; without it, `conllu`'s own text
+    source      a file with one sentence per line, or a list; without it, `conllu`'s own text
     conllu      parses of these sentences; without it, spaCy parses them
     reference   translations, for `dec` and `cross`; without them, the model's own
-    sites       which attention, as a list or as the verb has it: "enc,dec"
+    sites       which attention, as a list or as text: "enc,dec"
     relations   which relations, likewise; None for all that occur, an empty list for none
-    sentences   use so many only, evenly spread over the data
-    processes   for parsing; chosen by the number of sentences where it is not given
+    sentences   how many to use, spread evenly over the data; all by default
+    processes   for parsing; by default it depends on the number of sentences
     seed        of the bootstrap
     examples    also find the sentence in which each role of a head is seen best
     save        write `analysis/roles.json` and the head table into the run
 
-    Under torchrun every process comes to the same result and the first one writes it.
+    Under torchrun every process gets the same result and the first one writes it.
     """
     with connect() as workers, TemporaryDirectory() as scratch:
         if not isinstance(run, Run):
@@ -130,7 +130,7 @@ def _parsed(
 
 
 class _Analysis:
-    """One analysis under way: the counts of every site, fed by one pass over the text."""
+    """One analysis: the counts of every site, filled by one pass over the text."""
 
     def __init__(
         self,
@@ -226,7 +226,7 @@ class _Analysis:
         return torch.tensor(filled, device=self.device)
 
     def _text(self, site: str, weights: Tensor, batch: SentenceBatch) -> Tensor:
-        """Attention among tokens of the text: language codes and `[CLS]` count as little as EOS."""
+        """Attention among tokens of the text: language codes and `[CLS]` are left out like EOS."""
         first, skipped = len(self.run.source_tokenizer.before), 0
         if site != "enc":
             skipped = len(self.run.target_tokenizer.before)
@@ -245,7 +245,7 @@ class _Analysis:
         return [row[: self.preparation.longest] for row in tokens]
 
     def examples(self, result: Roles, batch_tokens: int) -> dict[tuple[Head, str, str], Example]:
-        """The sentence in which each role is seen best; every process works it out by itself."""
+        """The sentence in which each role is seen best; every process computes it by itself."""
         sample = self.sample.sentences()
         sites = {head.site for head, head_roles in result.heads.items() if head_roles.roles}
         if not sample or not sites:
@@ -283,7 +283,7 @@ class _Analysis:
         if mapping.unmapped and not mapping.mapped:
             raise UserError(
                 f"None of the {mapping.unmapped} parses of {self.text.parser} fits its sentence.",
-                "Give the parses of these very sentences, in their order.",
+                "Give parses of exactly these sentences, in the same order.",
             )
         bootstrap = Bootstrap.seeded(groups_for(mapping.sentences), seed)
         heads: list[HeadRoles] = []

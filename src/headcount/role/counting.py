@@ -1,8 +1,8 @@
 """One pass over the data: what every head looks at, counted on the fly.
 
-Attention is taken from the recording of one batch, counted and let go; what is kept are integers
-by group of sentences. Batches do not depend on the number of processes, and integers add up in any
-order, so that processes that share the batches come to the very same counts as one alone.
+Attention is taken from the recording of one batch, counted and freed; only integers by group of
+sentences are kept. Batches do not depend on the number of processes, and integers add up in any
+order, so that several processes get exactly the same counts as one.
 """
 
 from __future__ import annotations

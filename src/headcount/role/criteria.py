@@ -19,8 +19,8 @@ class Criteria:
     relative        the margin is a share of the baseline, not points
     rare_threshold  share of queries that a rare-words head sends to one of the two rarest tokens
     rare_ratio      and how many times chance that is: in a sentence of three tokens, chance is 2/3
-    least           instances that a syntactic role needs; where it is not given, 1, and 30 when all
-                    relations are looked at: some of those have a handful of instances
+    least           instances that a syntactic role needs; by default 1, and 30 when all relations
+                    are analysed: some of those have a handful of instances
     frequent        only sentences count with a token that is not among so many most frequent ones
     """
 

@@ -49,7 +49,7 @@ class DiagonalCounts(RoleCounts):
         self.inside = torch.zeros(shape, dtype=torch.int64, device=device)
 
     def begin(self, batch: SiteBatch) -> None:
-        """Lay the diagonals, and count queries and what chance would hit."""
+        """Compute the diagonals, and count queries and expected hits by chance."""
         sources, targets = batch.keys.sum(-1), batch.queries.sum(-1)
         self.aligned = diagonal(sources, targets, batch.queries.shape[1])
         self.totals.index_add_(0, batch.groups, targets[:, None].expand(-1, len(self.names)))

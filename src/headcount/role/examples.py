@@ -23,7 +23,7 @@ MOSTLY_LETTERS = 0.9
 
 @dataclass
 class Thinned:
-    """Evenly spread items of a stream of unknown length: at least `limit`, below twice as many."""
+    """Evenly spread items of a stream of unknown length: `limit` to twice as many."""
 
     limit: int
     items: list[ReadySentence] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Thinned:
 
 
 class Sample:
-    """Sentences to choose examples from: of a handy length, and a few others."""
+    """Sentences to choose examples from: most of a readable length, and a few others."""
 
     def __init__(self) -> None:
         self.handy, self.others = Thinned(HANDY), Thinned(OTHERS)
@@ -57,7 +57,7 @@ class Sample:
 
 
 def _is_handy(sentence: ReadySentence) -> bool:
-    """Whether people would like to look at a sentence: not too long, and made of words."""
+    """Whether a sentence is pleasant to read: not too long, and made of words."""
     letters = sum(character.isalpha() or character.isspace() for character in sentence.text)
     is_text = letters >= MOSTLY_LETTERS * len(sentence.text)
     return is_text and SHORTEST <= len(sentence.ids) <= LONGEST

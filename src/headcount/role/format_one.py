@@ -56,7 +56,7 @@ def _line(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _chance(rare: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What chance would give for rare words; which head was best, this format did not say."""
+    """The chance baseline for rare words; this format did not say which head was best."""
     nothing = dict.fromkeys(
         f"{name}{end}" for name in ("score", "baseline", "margin") for end in ("", "_low", "_high")
     )

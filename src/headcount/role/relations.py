@@ -1,6 +1,6 @@
 """Dependency relations under one name, whichever annotation scheme a parser follows (Sec. 5.2).
 
-Names are those of Universal Dependencies 2. Parsers of older schemes say the same in other words:
+Names are those of Universal Dependencies 2. Older schemes have other names for the same relations:
 Stanford dependencies and UD 1 (CoreNLP, the paper's parser), CLEAR (spaCy's English models), UD 2
 before its later renamings. A relation whose old and new annotation are different *structures* is
 not renamed: in CLEAR `pobj` hangs from its preposition, in UD `obl` and `nmod` hang from the verb

@@ -70,7 +70,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Role:
-    """A role that a head has: how well it meets it, against what, on how many instances.
+    """A role that a head has: its score, the baseline, and the number of instances.
 
     `kind` is the name of a registered role; `name` says which form of it: `-1` of the positional
     role, `nsubj v → s` of the syntactic one.
@@ -143,7 +143,7 @@ class Role:
 
 @dataclass
 class HeadRoles:
-    """What was measured of one head, and the roles that it has.
+    """What was measured for one head, and the roles that it has.
 
     `scores[kind][name]` is its score under one form of a role, whether it has the role or not.
     """
@@ -170,7 +170,7 @@ class HeadRoles:
         return cells
 
     def to_json(self) -> dict[str, Any]:
-        """All that was measured of the head."""
+        """Everything that was measured for the head."""
         return {
             "head": str(self.head),
             "confidence": self.confidence,
@@ -343,7 +343,7 @@ class Roles:
     def add_to(self, table: HeadTable, stale: Mapping[str, Any] | None = None) -> None:
         """Add the columns; heads of sites that were not analysed keep what they had.
 
-        `stale` is an earlier result whose columns go where this one has nothing to say. A
+        `stale` is an earlier result; its columns are removed where this one has no values. A
         confidence that the ranking measured stays.
         """
         sites = {head.site for head in self.heads}

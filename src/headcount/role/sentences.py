@@ -1,4 +1,4 @@
-"""Sentences made ready for counting: tokens, the words they make up, and the arcs between words.
+"""Sentences prepared for counting: tokens, the words they make up, and the arcs between words.
 
 All of this depends on the data only, not on the model; so do the counts kept here.
 """
@@ -52,7 +52,7 @@ class ReadySentence:
 
 @dataclass
 class MappingReport:
-    """What became of the sentences and their parses."""
+    """How many sentences and parses could be used, and why others could not."""
 
     sentences: int = 0
     tokens: int = 0
@@ -72,7 +72,7 @@ class MappingReport:
 
 
 class Preparation:
-    """Makes sentences ready, and counts what the data alone decides."""
+    """Prepares sentences, and counts everything that depends on the data alone."""
 
     def __init__(self, tokenizer: Tokenizer, relations: Sequence[str], positions: int) -> None:
         self.tokenizer = tokenizer
@@ -86,9 +86,9 @@ class Preparation:
     def ready(
         self, text: str, parse: Sentence | None, target: list[int] | None = None, place: int = 0
     ) -> ReadySentence | None:
-        """The sentence made ready; None, and counted, where the model cannot read it.
+        """The prepared sentence; None, and counted, if the model cannot read it.
 
-        `place` is where it stands in the data, for the report.
+        `place` is its number in the data, for the report.
         """
         mapping = self.mapping
         pieces = self.tokenizer.text_pieces(text)

@@ -1,4 +1,4 @@
-"""How specialised encoder heads have become, cheaply enough to be asked while a model trains.
+"""How specialised encoder heads have become, cheaply enough to measure during training.
 
 Heads specialise long after BLEU looks good. A few hundred held-out sentences are enough to see it:
 shares of the left and right neighbour and of the token itself and, where the sentences are parsed,
@@ -62,7 +62,7 @@ class Watched:
 
 
 def parses_beside(source: Path) -> Path | None:
-    """Parses of a file that are at hand: `dev.conllu` beside `dev.en`, or what spaCy once made."""
+    """Existing parses of a file: `dev.conllu` beside `dev.en`, or spaCy's cached ones."""
     beside = source.with_suffix(".conllu")
     if beside.is_file():
         return beside

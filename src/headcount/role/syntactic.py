@@ -1,7 +1,7 @@
 """Syntactic heads: the argmax word of one end of a dependency is its other end (Sec. 5.2).
 
 Every instance of a relation counts once in each direction. A noun with two adjectives has two
-instances of `amod`; it can look at one of them only, and so can the baseline.
+instances of `amod`; a head can look at only one of them, and so can the baseline.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class SyntacticCounts(RoleCounts):
         return self._of_offsets(lambda table: table.sum(0))
 
     def baseline_replicates(self, bootstrap: Bootstrap) -> np.ndarray:
-        """The baseline found anew in every replicate, on the same sentences as the accuracy."""
+        """The baseline of every replicate, on the same sentences as the accuracy."""
         groups = bootstrap.draws.shape[1]
         return self._of_offsets(lambda table: bootstrap.sums(table[:groups]))
 

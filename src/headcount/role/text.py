@@ -28,13 +28,13 @@ ONE_A_LINE = (
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines of a file or a list, without the space around them; read anew at every iteration."""
+    """Lines of a file or a list, stripped; every iteration reads them again."""
 
     source: Path | Sequence[str]
 
     @classmethod
     def given(cls, source: Path | str | Sequence[str]) -> Lines:
-        """A file that is there, or sentences in memory."""
+        """An existing file, or sentences in memory."""
         if isinstance(source, str | Path):
             return cls(require_file(Path(source)))
         return cls(list(source))
@@ -72,7 +72,7 @@ class Text:
         reference: Path | str | Sequence[str] | None,
         limit: int | None,
     ) -> Text:
-        """The text of files or lists; something must be in it."""
+        """The text of files or lists; it must not be empty."""
         if source is None and conllu is None:
             raise UserError("No sentences were given.", "Give --src, --conllu, or --text.")
         if limit is not None and limit < 1:

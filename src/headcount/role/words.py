@@ -1,8 +1,8 @@
 """Attention between words from attention between BPE pieces (Sec. 5.2).
 
 Weight to a word is the sum of the weights to its pieces; weight from a word is the mean of the
-weights from its pieces. So every word's row still sums to at most one; what is missing went to EOS,
-which belongs to no word.
+weights from its pieces. So every word's row still sums to at most one; the rest is the weight of
+EOS, which belongs to no word.
 """
 
 from __future__ import annotations

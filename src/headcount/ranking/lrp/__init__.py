@@ -4,7 +4,7 @@ rules.py      what a rule is, in a few lines each: the file to edit
 options.py    what else can be chosen
 maps.py       what a rule means for a matrix product, layer norm, a residual sum, attention
 fast.py       the same for the rules that are used most, in a few matrix products
-propagate.py  the way down, for all generation steps of a batch at once
+propagate.py  the pass from logits down to tokens, for all generation steps of a batch at once
 relevance.py  shares of the heads of a layer
 audit.py      where the relevance went
 """

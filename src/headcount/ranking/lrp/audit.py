@@ -15,7 +15,7 @@ MEASURED = ("arrived", "magnitude", "bias", "to_source")
 
 @dataclass(frozen=True)
 class AuditRow:
-    """One station, in relevance a generation step, each of which starts with 1 at its logit.
+    """One station, in relevance per generation step, each of which starts with 1 at its logit.
 
     arrived    sum of relevance over all neurons and positions; from the first step in the list on
                that is what is left of the 1, for the encoder what came through the memory
@@ -36,9 +36,9 @@ class AuditRow:
 
 
 def stations(model: Transformer, source: bool = True) -> list[str]:
-    """Where relevance is looked at, top first: the logit, outputs of layers, embeddings.
+    """Where relevance is measured, top first: the logit, outputs of layers, embeddings.
 
-    Without `source` it goes no further than to the encoder's output.
+    Without `source`, only down to the encoder's output.
     """
     config = model.config
     decoder = [f"dec.{i}" for i in reversed(range(config.decoder_layers))]

@@ -1,4 +1,4 @@
-"""The way of one chunk of starts down through the decoder and the encoder (App. A)."""
+"""Propagating one chunk of starts down through the decoder and the encoder (App. A)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class TokenRelevance:
 
 @dataclass
 class Propagated:
-    """What a batch gave: relevance of heads and tokens at each step, and where the rest went.
+    """The result for a batch: relevance of heads and tokens at each step, and where the rest went.
 
     `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have.
     """
@@ -97,7 +97,7 @@ class Descent:
         message: Tensor,
         function: Callable[[str, int, Tensor], Tensor | None],
     ) -> Tensor:
-        """A residual block: what its function gives back meets what went past it."""
+        """A residual block: relevance through its function and past it, added up."""
         norm = self.recorded.norm(part, layer)
         if not self.recorded.pre_norm:
             message = self._through(norm, message)
@@ -172,7 +172,7 @@ class Descent:
     def _heads(self, site: str, layer: int, entering: Tensor) -> Tensor | None:
         """Messages at head outputs, before gates: `[rows, heads, length, starts, head]`.
 
-        Their relevance is what the ranking is after. An attention without heads is its bias.
+        Their relevance is what heads are ranked by. An attention without heads is only its bias.
         """
         attention = self.recorded.attentions[site, layer]
         message = self._through(self.recorded.linear(site, layer, "out"), entering)

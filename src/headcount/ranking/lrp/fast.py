@@ -1,7 +1,7 @@
 """Fast forms of the rules that are used most: a few matrix products for a whole batch.
 
-None of them defines a rule: each must give what `Maps` gives from the rule's `fractions`, which
-tests compare and `maps_of` checks on a small network before it lets a fast form run.
+None of them defines a rule: each must equal what `Maps` computes from the rule's `fractions`. Tests
+compare them, and `maps_of` checks it on a small network before a fast form is used.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Telescoped(Fast):
         return lambda message, at, keys: to_keys(message, weights, at, keys)
 
     def add(self, x: Tensor, f: Tensor) -> SumFlow:
-        # One tensor for both sides: `linear` and `norm` leave what they are given as it is.
+        # One tensor for both sides: `linear` and `norm` do not change their input.
         return lambda message, at: (message, message)
 
     def gate(self, message: Tensor, gate: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class FastAlphaBeta(Fast):
 
     c+ = (c + |c|) / 2 and c- = (c - |c|) / 2: products with W and |W| do what twice as many with
     the positive and negative parts of W and x would. Where all sums have both signs, or negative
-    contributions get nothing, it takes a shorter way still.
+    contributions get nothing, fewer products are needed still.
     """
 
     rule: AlphaBeta
@@ -293,7 +293,7 @@ FAST: Mapping[Callable[..., Tensor], Sequence[type[Fast]]] = {
 
 
 def maps_of(rule: Rule, options: LrpOptions) -> Maps:
-    """How a rule runs: by a fast form where it has one, else by its fractions."""
+    """How a rule is computed: by a fast form if it has one, else from its fractions."""
     for fast in FAST.get(type(rule).fractions, ()):
         if fast.serves(options):
             if _agree(fast, rule, options):

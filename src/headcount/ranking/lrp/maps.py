@@ -47,8 +47,8 @@ Flow = Callable[[Tensor, Window], tuple[Tensor, Tensor | None]]
 """A message at the outputs of a map to the message at its inputs, and what its bias takes of it.
 
 The latter is relevance summed over everything, a scalar, or None where it takes nothing (or where
-that is known without counting: see `Maps.loses_nothing`). A flow may overwrite the message that it
-is given, as nothing else needs it any more: fewer new tensors, less to fetch from memory.
+that is known without counting: see `Maps.loses_nothing`). A flow may overwrite its input, which
+nothing else needs: that allocates fewer tensors and saves memory traffic.
 """
 
 SumFlow = Callable[[Tensor, Window], tuple[Tensor, Tensor]]
@@ -65,7 +65,7 @@ def identity(message: Tensor, at: Window) -> tuple[Tensor, Tensor | None]:
 
 @dataclass(frozen=True)
 class LinearMap:
-    """`y = W x + b` with what fast forms need of it, computed once for a model."""
+    """`y = W x + b` with what fast forms need, computed once per model."""
 
     weight: Tensor  # [out, in]
     bias: Tensor  # [out]
@@ -84,7 +84,7 @@ class LinearMap:
 class Maps:
     """A rule at every kind of map: slow and obvious, by writing out all contributions.
 
-    `loses_nothing`: whatever does not arrive was taken by biases, so that it need not be counted.
+    `loses_nothing`: what does not arrive was taken by biases, so that it need not be counted.
     """
 
     loses_nothing = False

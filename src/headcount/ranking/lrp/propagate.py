@@ -36,13 +36,13 @@ KINDS = frozenset(
     {"residual", "input", "memory", "queries", "keys", "values", "weights", "outputs"}
     | {"hidden_in", "hidden", "output", "sum", "result", "activated", "factor"}
 )
-"""What must be recorded of a forward pass. Keys and queries are parts of what values are, too."""
+"""What must be recorded of a forward pass."""
 CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
-"""Bytes of one message. On a CPU larger ones leave the cache and make less use of causality."""
+"""Bytes per message. On a CPU larger ones do not fit the cache and make less use of causality."""
 REACHING = 0.6
-"""A chunk ends where fewer of its sentences go on: the others would be carried along in vain."""
+"""A chunk ends when fewer than this share of its sentences continue, so that little is wasted."""
 LOGITS = 8_000_000
-"""Logits that are looked at together for the largest ones."""
+"""Logits computed at a time when looking for the largest ones."""
 
 
 class Propagation:
@@ -109,7 +109,7 @@ class Propagation:
         if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
             raise ValueError("sentences are not in the order of falling numbers of steps")
         if tokens and not self.source:
-            raise ValueError("relevance of tokens needs the way through the encoder")
+            raise ValueError("relevance of tokens must go through the encoder")
         recorded = RecordedMaps(self.model, self.maps, self.options, self.linear_maps, recording)
         audit = Audit(stations(self.model, self.source), self.maps.loses_nothing)
         audit.steps = sum(max(0, count - first) for count in steps)
@@ -157,7 +157,7 @@ class Propagation:
 def _default_memory(model: Transformer, options: LrpOptions) -> int:
     if model.output_weight.device.type != "cpu":
         return MEMORY
-    # Through the softmax every chunk has work of its own to do, so better fewer of them.
+    # Through the softmax every chunk has a fixed cost, so fewer chunks are faster.
     return CPU_MEMORY if options.attention == "constant" else 10 * CPU_MEMORY
 
 

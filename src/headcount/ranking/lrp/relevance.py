@@ -18,7 +18,7 @@ from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 
 FLOOR = 0.01
-"""Below this share of the sum of absolute values a signed sum is no measure of a layer's whole."""
+"""Below this share of the sum of absolute values, a signed sum cannot be divided by."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class HeadRelevance:
 
 @dataclass(frozen=True)
 class RelevanceReport:
-    """What all batches said together: where relevance went, steps, and steps left out by layer."""
+    """The result over all batches: where relevance went, steps, and steps left out by layer."""
 
     audit: list[AuditRow]
     steps: int
@@ -63,8 +63,8 @@ class RelevanceSums:
     def add(self, recording: Recording, steps: Sequence[int], signed: bool = False) -> Sums:
         """Relevance of a recorded batch whose sentences have so many generation steps.
 
-        `signed` shares by signed sums whatever the options are. The same recording a second time
-        is not propagated again, unless neurons were summed by their absolute values.
+        `signed` uses signed sums regardless of the options. The same recording is not propagated a
+        second time, unless neurons were summed by their absolute values.
         """
         normalise = "signed" if signed else self.options.normalise
         if self.last is None or self.last[0] is not recording:
@@ -121,7 +121,7 @@ def head_relevance(
 def layer_shares(relevance: Tensor, normalise: str) -> tuple[Tensor, Tensor]:
     """Relevance `[..., heads]` of one layer's heads to shares that add up to 1, where they can.
 
-    `signed` divides by the sum, so that a head that speaks against the logit gets a negative share
+    `signed` divides by the sum, so that a head that lowers the logit gets a negative share
     and others may get more than 1; otherwise by the sum of absolute values. Also tells in which
     rows, `[...]`, that sum is large enough.
     """

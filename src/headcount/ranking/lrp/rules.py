@@ -1,12 +1,12 @@
-"""The rules of relevance propagation, each as one would write it on a blackboard (App. A.2).
+"""The rules of relevance propagation, each as short as on a blackboard (App. A.2).
 
 A neuron is a sum of contributions. A rule is one method, `fractions`: which fraction of the sum's
 relevance does each contribution get? Everything else follows from it (`maps.py`). To change a rule,
 edit its `fractions`. To add one, write a class and its line in `RULES`; `headcount rank --rule` and
 the recipes of studies then know it.
 
-Some rules also have a fast form (`fast.py`). A fast form runs only as long as it gives what
-`fractions` gives, so an edited rule runs as edited, only more slowly.
+Some rules also have a fast form (`fast.py`). A fast form is used only while it equals what
+`fractions` gives, so an edited rule takes effect at once, only more slowly.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Rule(ABC):
 
 
 class Ratio(Rule):
-    """Definition 3 of the appendix: a contribution divided by the sum, signs and all.
+    """Definition 3 of the appendix: a contribution divided by the sum, with its sign.
 
     By default (linear layer norm, biases absorb, constant attention) every denominator is the
     activation that the relevance above was proportional to. They all cancel, and what runs is
