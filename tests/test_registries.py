@@ -65,7 +65,7 @@ class Even(Rule):
 def index_sums(batch: Any) -> tuple[Tensor, Tensor]:
     """A measure: the head's number."""
     rows = len(batch.source)
-    each = [torch.arange(batch.recording[(*p, "weights")].shape[1]) for p in batch.places]
+    each = [torch.arange(batch.recording[(*p, "weights")].shape[1]) for p in batch.attentions]
     return torch.cat(each).expand(rows, -1).float(), torch.ones(rows, 1)
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` say
     from headcount.translation import translate as translate
 
 # Name -> the module and the function behind it. They are imported when first used, so that
-# `import headcount` costs nothing. `import` is no name in Python: it is `import_`.
+# `import headcount` costs nothing. `import` is a keyword in Python, so the function is `import_`.
 _FUNCTIONS = {
     "attribute": "headcount.attribution:attribute",
     "bench": "headcount.bench.runs:bench",

@@ -1,8 +1,8 @@
 """The C allocator: freed memory is kept for the next step instead of going back to the system.
 
-glibc maps each large tensor anew from the kernel, which clears every page of it, and unmaps it
-when it is freed. A training step on a CPU does that hundreds of times; it was 40 % of the time of
-the output layer. With mapping off, freed memory stays in the process and is used again.
+glibc asks the kernel for every large tensor, which clears all of its pages, and returns it when it
+is freed. A training step on a CPU does that hundreds of times; it was 40 % of the time of the
+output layer. With mapping off, freed memory stays in the process and is used again.
 """
 
 from __future__ import annotations

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 BATCH_TOKENS = 500
 AGREEMENT = 1e-3
-"""How far sums over tokens may be from the audit's, relative to the relevance that there is."""
+"""The largest relative difference allowed between sums over tokens and the audit's."""
 BINS = 10
 FEWEST = 5
-"""A position is shown only where so many sentences reach it."""
+"""A position is shown only if at least this many sentences reach it."""
 RULE = "zplus"
 
 
@@ -84,7 +84,7 @@ class Attribution:
     """Relevance of the tokens of many sentences.
 
     by_step      source contribution at the first, second, ... step of the generation
-    by_tenth     the same by tenths of the translation, so that long and short ones meet
+    by_tenth     the same by tenths of the translation, so that long and short ones are comparable
     difference   the largest difference between a sum over tokens and the audit's, as a share
     """
 
@@ -276,14 +276,14 @@ def _summary(
     by_step = _positions(shares, lambda share: np.arange(len(share)))
     by_tenth = _positions(shares, lambda share: np.arange(len(share)) * BINS // len(share))
     if not by_tenth:
-        raise UserError("No sentence has relevance that can be shared out.", "Give other text.")
+        raise UserError("No sentence has relevance to share.", "Give other text.")
     return Attribution(sentences, by_step, by_tenth, difference, about)
 
 
 def _positions(
     shares: Sequence[np.ndarray], place: Callable[[np.ndarray], np.ndarray]
 ) -> list[Position]:
-    """Means by position over sentences: a sentence counts once wherever it has a step."""
+    """Means by position over sentences: a sentence counts once at each position that it reaches."""
     values: dict[int, list[float]] = {}
     for share in shares:
         positions = place(share)

@@ -1,6 +1,6 @@
 """Bootstrap intervals over sentences, from counts that take bounded memory.
 
-Sentences are dealt out in turn to at most `GROUPS` groups and counted by group; the bootstrap draws
+Sentences are assigned in turn to at most `GROUPS` groups and counted by group; the bootstrap draws
 groups with replacement. Up to `GROUPS` sentences that is the ordinary bootstrap over sentences.
 With more, groups are samples of equal size, and drawing them estimates the same spread.
 """
@@ -27,7 +27,7 @@ class Interval(NamedTuple):
 
 
 def groups_for(sentences: int) -> int:
-    """How many groups so many sentences are dealt out to."""
+    """The number of groups for this many sentences."""
     return max(1, min(GROUPS, sentences))
 
 

@@ -22,7 +22,7 @@ from headcount.yaml_reading import read_yaml
 RUN_VERSION = 1
 
 LARGEST = 10**12
-"""No count of anything here is larger; what is would overflow somewhere deep inside."""
+"""The largest count of anything here; larger ones would overflow somewhere."""
 
 Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -37,7 +37,7 @@ MAX_LENGTH_PENALTY = 20.0
 class Section(BaseModel):
     """A group of settings; an unknown key is an error.
 
-    What stands below a key is its meaning, and goes into docs/recipes.md.
+    The text below a key is its meaning, and goes into docs/recipes.md.
     """
 
     model_config = ConfigDict(
@@ -64,7 +64,7 @@ class DataConfig(Section):
     corpus: str | list[str | CorpusPart] | None = "tatoeba-en-fr"
     """A known corpus (`headcount data --help`), a list of them or of `name` and `share`; `null`."""
     folder: Path | None = None
-    """A corpus folder of your own; it goes before `corpus`."""
+    """A corpus folder of your own; it takes precedence over `corpus`."""
     source: str = "en"
     """Language to translate from, as in the names of files: `train.en`."""
     target: str = "fr"
@@ -80,7 +80,7 @@ class DataConfig(Section):
 
     @property
     def name(self) -> str:
-        """What the data is called: a folder goes before a known corpus."""
+        """What the data is called: a folder takes precedence over a known corpus."""
         if self.folder is not None:
             return self.folder.name
         return " + ".join(part.name for part in self.parts)
@@ -146,7 +146,7 @@ class ModelConfig(Section):
     activation_dropout: Share = 0.0
     """Inside the feed-forward networks."""
     word_dropout: Share = 0.0
-    """Source tokens whose embedding is zero while training: context has to make up for them."""
+    """Share of source tokens whose embedding is zero in training, so that context must help."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     embedding_norm: bool = False
@@ -168,7 +168,7 @@ class ModelConfig(Section):
     position_scale: Annotated[float, Field(gt=0)] = 1.0
     """Size of positions beside token embeddings; 1 as in the paper."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
-    """Which matrices are one: none, target embedding and output, both embeddings, all three."""
+    """Which matrices are shared: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
     """A bias for each logit."""
     output_network: bool = False
@@ -241,11 +241,11 @@ class SearchConfig(Section):
     max_extra: Count = 10
     """See `max_ratio`."""
     min_length: Count = 0
-    """An output has at least so many tokens."""
+    """An output has at least this many tokens."""
     early_stop: bool = False
     """End with `beam` finished hypotheses, even if others could score higher (CTranslate2)."""
     force_end: bool = False
-    """What has no end at the limit gets an EOS that costs nothing (Hugging Face)."""
+    """An unfinished output at the limit gets an EOS at no cost (Hugging Face)."""
     forbidden: tuple[Count, ...] = ()
     """Token ids that are never written."""
     renormalise: bool = False
@@ -253,10 +253,10 @@ class SearchConfig(Section):
 
 
 class TrainingConfig(Section):
-    """Objective, optimiser, schedule, and when to look and to save (App. B.3)."""
+    """Objective, optimiser, schedule, and when to evaluate and to save (App. B.3)."""
 
     seed: Count = 1
-    """Of first weights, order of batches, dropout."""
+    """Random seed of initial weights, order of batches, dropout."""
     updates: Positive = 200_000
     """Optimiser steps at most."""
     batch_tokens: Positive = 16000
@@ -264,13 +264,13 @@ class TrainingConfig(Section):
     device_tokens: Positive = 4000
     """Source tokens of a micro-batch: what a device holds at once."""
     join_pairs: Positive = 1
-    """Up to so many training pairs are joined into one, at random; 1 joins none."""
+    """Up to this many training pairs are joined into one, at random; 1 joins none."""
     learning_rate_scale: Annotated[float, Field(gt=0)] = 4.0
     """The schedule's factor (App. B.3): rate = scale / sqrt(width) x ..."""
     warmup: Positive = 16000
     """Updates until the largest learning rate; then it falls as 1 / sqrt(update)."""
     cooldown: Count = 0
-    """The last updates, over which the learning rate falls on to zero; 0 as in the paper."""
+    """Number of last updates over which the learning rate falls to zero; 0 as in the paper."""
     embedding_rate: Annotated[float, Field(gt=0)] = 1.0
     """Learning rate of embeddings (but not of a tied output layer), as a multiple of the others."""
     adam_beta1: Share = 0.9
@@ -280,7 +280,7 @@ class TrainingConfig(Section):
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-9
     """App. B.3."""
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
-    """Longer gradients are cut to this norm; 0: never."""
+    """Gradients are clipped to this norm; 0: never."""
     label_smoothing: Share = 0.1
     """Share of the probability that is spread over the vocabulary."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
@@ -288,17 +288,17 @@ class TrainingConfig(Section):
     log_every: Positive = 100
     """Updates between two lines of `metrics.jsonl`."""
     evaluate_every: Positive = 2000
-    """Updates between two looks at dev loss, BLEU and heads."""
+    """Updates between two evaluations: dev loss, BLEU and heads."""
     save_every: Positive = 2000
     """Updates between two checkpoints."""
     keep_checkpoints: Positive = 5
     """Older checkpoints are deleted."""
     average_checkpoints: Count = 5
-    """In the end up to so many are averaged: as many as are best on dev."""
+    """At the end up to this many checkpoints are averaged: as many as are best on dev."""
     patience: Count = 0
-    """Stop after so many evaluations without a better dev loss; 0: never."""
+    """Stop after this many evaluations without a better dev loss; 0: never."""
     minutes: Annotated[float, Field(gt=0)] | None = None
-    """Stop after so much training, evaluations not counted; `null`: no limit."""
+    """Stop after this much training time, evaluations not counted; `null`: no limit."""
     dev_sentences: Positive = 1000
     """Dev pairs for the loss, spread evenly over the dev set."""
     bleu_sentences: Count = 500
@@ -380,7 +380,7 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
         return UserError(f"{where}: {key} is missing.", "Add it.")
     if first["type"] != "extra_forbidden":
         reason = first["msg"].removeprefix("Value error, ")
-        # Shortened: aliases of YAML can make a value of a few bytes endless in print.
+        # Shortened: with aliases of YAML, a value of a few bytes can be endless when printed.
         value = "" if isinstance(first["input"], dict) else f" = {reprlib.repr(first['input'])}"
         return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
     known = _known_keys(root, location[:-1])
@@ -390,7 +390,7 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
 
 
 def _known_keys(root: type[BaseModel], location: list[str]) -> list[str]:
-    """The keys of the section at a place of a configuration; list numbers are passed over."""
+    """The keys of the section at a place of a configuration; list indices are skipped."""
     section = root
     for part in location:
         field = section.model_fields.get(part)

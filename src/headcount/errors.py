@@ -15,18 +15,20 @@ class UserError(Exception):
 
 
 def stop_signals() -> list[int]:
-    """Signals that ask a process to end: all of these that it does not ignore (as nohup does)."""
+    """Signals that ask a process to end, except those that it ignores (as under nohup)."""
     names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
     numbers = [getattr(signal, name) for name in names]
     return [number for number in numbers if signal.getsignal(number) != signal.SIG_IGN]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Work that was told to stop and has saved where it stood; it exits with 128 + signal."""
+    """Work that was told to stop and has saved its state; it exits with 128 + signal."""
 
     def __init__(self, number: int, message: str = "Interrupted.") -> None:
         self.number, self.message = number, message
-        super().__init__(number, message)  # both: it may have to come from another process
+        super().__init__(
+            number, message
+        )  # both arguments, so that it can be sent between processes
 
     def __str__(self) -> str:
         return self.message

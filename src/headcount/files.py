@@ -31,7 +31,7 @@ OWNED = "HEADCOUNT_OWNED"
 """Environment variable: folders that this process's parents own, so that it may write there."""
 
 PATIENCE = 2.0
-"""Seconds to wait for the owner of a folder: one that was told to stop may still be saving."""
+"""Seconds to wait for the owner of a folder: one that is being stopped may still be saving."""
 
 
 @contextmanager
@@ -39,8 +39,8 @@ def atomic_path(path: Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder; on success it is moved over `path`.
 
     A reader sees either the old file or the whole new one, also after a power cut: the content
-    is flushed to the disk before the rename. Of a symbolic link the target is replaced. What is
-    no regular file (`/dev/null`, a named pipe) cannot be replaced: it is written to directly.
+    is flushed to the disk before the rename. Of a symbolic link the target is replaced. Anything
+    but a regular file (`/dev/null`, a named pipe) cannot be replaced: it is written to directly.
     """
     shown = path
     with disk_errors(shown):
@@ -84,7 +84,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _shown_as(path: Path, partial: Path) -> Iterator[None]:
-    """Let messages name what the user asked for, not the temporary name it is written under."""
+    """Make messages name the path that the user asked for, not the temporary one."""
     try:
         yield
     except UserError as error:
@@ -96,12 +96,12 @@ def _shown_as(path: Path, partial: Path) -> Iterator[None]:
 
 @contextmanager
 def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterator[None]:
-    """Be the only process that writes into a folder; a second one gets a line naming the owner.
+    """Be the only process that writes into a folder; a second one is told who the owner is.
 
-    The lock is a file beside the folder, `.NAME.owner`. The system releases it when the owner dies,
-    however it dies, and on network file systems too as far as they have locks (NFS, Lustre). Where
-    there are none a notice says so. Processes that the owner starts may write as well. With
-    `mine` false nothing happens: under torchrun the leader alone owns the folder for all.
+    The lock is a file beside the folder, `.NAME.owner`. The system releases it when the owner ends,
+    however it ends, and on network file systems too as far as they have locks (NFS, Lustre). Where
+    there are none a notice says so. Processes that the owner starts may write as well. With `mine`
+    false nothing happens: under torchrun the leader alone owns the folder for all.
     """
     from filelock import FileLock, Timeout
 
@@ -120,7 +120,7 @@ def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterat
         with disk_errors(folder):
             lock.acquire(timeout=patience)
         me = {"host": platform.node(), "pid": os.getpid(), "command": shlex.join(sys.argv)}
-        with suppress(OSError):  # a full disk: then nobody is told who the owner is
+        with suppress(OSError):  # a full disk: then the file cannot name the owner
             file.write_text(json.dumps(me), encoding="utf-8")
     except Timeout as error:
         raise UserError(
@@ -147,7 +147,7 @@ def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterat
         _OWNED_HERE.discard(str(path))
         rest = [name for name in os.environ[OWNED].split(os.pathsep) if name != str(path)]
         os.environ[OWNED] = os.pathsep.join(rest)
-        file.unlink(missing_ok=True)  # while the lock is held: who waits for it looks again
+        file.unlink(missing_ok=True)  # while the lock is held: a waiting process checks again
         lock.release()
 
 
@@ -161,7 +161,7 @@ def _owner(file: Path) -> str:
         owner = json.loads(file.read_text(encoding="utf-8"))
         return f"process {owner['pid']} on {owner['host']}: {owner['command']}"
     except (OSError, ValueError, KeyError, TypeError):
-        return "it has not said which process it is"
+        return "the lock file does not say which process"
 
 
 def inside(folder: Path, name: object, ending: str = "") -> Path:
@@ -186,7 +186,7 @@ def inside(folder: Path, name: object, ending: str = "") -> Path:
 
 
 def _partial(path: Path) -> Path:
-    """Where `path` is written until it is whole; what killed processes left there is removed."""
+    """Where `path` is written until it is complete; leftovers of killed processes are removed."""
     here = platform.node().replace(".", "-")  # other machines may share this file system
     if not path.parent.is_dir():
         return path.with_name(f".{path.name}.{here}.{os.getpid()}.partial")
@@ -215,9 +215,9 @@ def _alive(process: int) -> bool:
 
 @contextmanager
 def one_at_a_time(path: Path) -> Iterator[None]:
-    """Let one process in and the others wait; `path` is an empty file that stays.
+    """Let one process in while the others wait; `path` is an empty file that stays.
 
-    Where the system or the file system has no locks, nobody waits.
+    Where the system or the file system has no locks, no process waits.
     """
     from filelock import FileLock
 
@@ -250,7 +250,7 @@ def disk_errors(path: Path) -> Iterator[None]:
             raise UserError(f"Not allowed to write {path}.", "Choose another --out.") from error
         if error.errno in (errno.ENOTDIR, errno.EEXIST):
             raise UserError(
-                f"{path} cannot be made: a part of its path is a file.", "Choose another --out."
+                f"{path} cannot be created: a part of its path is a file.", "Choose another --out."
             ) from error
         if error.errno in (errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EFBIG):
             raise UserError(
@@ -298,7 +298,7 @@ def _harmless(cell: Any) -> Any:
 
 
 def visible(text: str) -> str:
-    """Text whose control characters cannot steer a terminal: they are shown as `\\x1b`."""
+    """Text whose control characters are made harmless: they are shown as `\\x1b`."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -317,13 +317,15 @@ def read_json(path: Path) -> Any:
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else error
-        raise UserError(f"{path} is not valid JSON ({reason}).", "Restore or remake it.") from error
+        raise UserError(
+            f"{path} is not valid JSON ({reason}).", "Restore it or create it again."
+        ) from error
     return value
 
 
 @contextmanager
-def parsing(path: Path, remedy: str = "Restore or remake it.") -> Iterator[None]:
-    """Around code that takes apart what a file holds: what it trips over becomes one line."""
+def parsing(path: Path, remedy: str = "Restore it or create it again.") -> Iterator[None]:
+    """Wrap code that parses a file's content: its exceptions become one clear line."""
     try:
         yield
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
@@ -365,7 +367,7 @@ def bounded_lines(handle: IO[bytes] | BufferedIOBase, name: str) -> Iterator[byt
 
 
 class TextFile:
-    """The lines of a text file as `read_lines` gives them, read anew by every loop over them."""
+    """The lines of a text file as `read_lines` gives them, every loop reads them again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

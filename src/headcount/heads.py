@@ -162,7 +162,7 @@ class HeadTable:
         rows = self.rows()
         write_json(folder / TABLE, rows)
         write_csv(folder / TABLE_CSV, rows, ["head", *HEAD_FIELDS, *self.columns])
-        for name in OLD_TABLES:  # all that they had is in the new ones
+        for name in OLD_TABLES:  # their content is in the new ones
             (folder / name).unlink(missing_ok=True)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""How long work reports its progress: one protocol for every stage."""
+"""How long-running work reports its progress: one protocol for every stage."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ Progress = Callable[[str, int, int | None], None]
 
 
 def silent(stage: str, done: int, total: int | None) -> None:
-    """Progress that nobody looks at."""
+    """Ignore progress."""

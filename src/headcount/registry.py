@@ -39,7 +39,7 @@ class Registry(Mapping[str, T]):
             self.add(entry)
 
     def add(self, entry: T) -> T:
-        """Add an entry; a name that is taken is a mistake of the program."""
+        """Add an entry; a name that is taken is a programming error."""
         if entry.name in self._entries:
             raise ValueError(f"there is already a {self.kind} called '{entry.name}'")
         self._entries[entry.name] = entry

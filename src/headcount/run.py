@@ -1,6 +1,6 @@
-"""A run: a folder that holds one trained model and all that is needed to use it again.
+"""A run: a folder that holds one trained model and everything needed to use it again.
 
-Nothing in a run folder is a program: weights are safetensors, the rest is YAML and JSON.
+Nothing in a run folder is executable code: weights are safetensors, the rest is YAML and JSON.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def load_weights(model: Transformer, path: Path) -> None:
-    """Read safetensors into a model; every tensor must be one of its own, and sound."""
+    """Read safetensors into a model; every tensor must belong to the model and be valid."""
     tensors = load_tensors(path)
     own = dict(model.named_parameters())
     for name in sorted(set(own) | set(tensors)):

@@ -116,7 +116,7 @@ def _with_intervals(
 
 
 def quick_bleu(run: Run, sources: Sequence[str], references: Sequence[str]) -> float:
-    """BLEU of greedy translations, nothing else: what training watches."""
+    """BLEU of greedy translations alone, for watching a training."""
     hypotheses = translate_lines(run, sources, GREEDY)
     _check(hypotheses, references)
     return float(_metrics()["BLEU"].corpus_score(hypotheses, [references]).score)
@@ -143,7 +143,7 @@ def score(
 def read_pair(
     sources: Path | str | Sequence[str], references: Path | str | Sequence[str]
 ) -> tuple[list[str], list[str]]:
-    """Both sides of a test set, from files or as they are, after a look whether they match."""
+    """Both sides of a test set, from files or lists, after checking that they match."""
     names, sides = [], []
     for what, side in (("sources", sources), ("references", references)):
         if isinstance(side, str | Path):

@@ -15,8 +15,8 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.model.decoding import Hypothesis, Search, beam_search
 from headcount.run import Run, open_run
 
-# Padded source tokens and sentences in a batch: more do not get faster on a CPU, and a sentence
-# takes memory for a vocabulary of scores for each of its hypotheses.
+# Padded source tokens and sentences in a batch: larger batches are no faster on a CPU, and each
+# hypothesis needs memory for a vocabulary of scores.
 BATCH_TOKENS = 2000
 BATCH_SENTENCES = 64
 
@@ -101,9 +101,10 @@ def translate_stream(
 ) -> Iterator[list[Translation]]:
     """The `search.nbest` best translations of every line, in the order of the lines.
 
-    So many lines are read ahead and translated by length. A line without any token (empty, or
-    only whitespace) gives empty translations. A line with more tokens than the model has positions
-    is translated in parts. `report` hears how many sentences each batch has finished.
+    Lines are read ahead and translated in the order of their lengths. A line without any token
+    (empty, or only whitespace) gives empty translations. A line with more tokens than the model has
+    positions is translated in parts. `report` is called with the number of sentences that each
+    batch has finished.
     """
     search = search or Search.of(run.config.search)
     remaining = iter(lines)

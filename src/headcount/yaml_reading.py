@@ -1,4 +1,4 @@
-"""Reading YAML: no tags that run code, no key twice, and one line where a file is damaged."""
+"""Reading YAML: no tags that run code, no duplicate keys, and clear messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headcount.files import require_file, visible
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, which by itself would take the last of two equal keys."""
+    """PyYAML's safe loader, which would silently take the last of two equal keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         keys = set()

@@ -45,7 +45,7 @@ def test_a_bug_is_one_line_and_a_log(
     monkeypatch.setattr("headcount.run.load_run", broken)
     code, line = run("translate", tmp_path)
     assert code == 70
-    assert "a bug of headcount (ZeroDivisionError: deep inside)" in line
+    assert "a bug in headcount (ZeroDivisionError: deep inside)" in line
     log = Path(line.rsplit(" ", 1)[1])
     assert "Traceback (most recent call last)" in log.read_text()
     log.unlink()

@@ -82,7 +82,7 @@ def test_writing_gives_back_what_was_read(tmp_path: Path) -> None:
         ("_\t6\tdet", "_\tx\tdet", "line 9: 'x' is not the id"),
         ("_\t6\tdet", "_\t60\tdet", "line 9: there is no word 60"),
         ("_\t6\tdet", "_\t5\tdet", "line 9: word 5 depends on itself"),
-        ("VerbForm=Inf\t0", "VerbForm=Inf\t6", "line 1: a tree has one root, here are 0"),
+        ("VerbForm=Inf\t0", "VerbForm=Inf\t6", "line 1: a tree has one root, this one has 0"),
         ("2-3\tdon't", "2-x\tdon't", "line 5: '2-x' is not a range"),
         ("2-3\tdon't", "3-4\tdon't", "line 5: the token 3-4 does not stand before"),
         ("2-3\tdon't", "2-33\tdon't", "goes past the last word"),

@@ -283,7 +283,7 @@ def test_the_hub_out_of_reach_is_one_line(
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(UserError, match="hub does not give it") as caught:
+    with pytest.raises(UserError, match="hub does not provide it") as caught:
         import_run("Helsinki-NLP/no-such-model", tmp_path / "run")
     assert "\n" not in str(caught.value)
 

@@ -125,7 +125,7 @@ def test_a_signal_saves_and_says_how_to_go_on(baseline: Path, corpus: Path, tmp_
     _, printed = process.communicate(timeout=300)
     assert process.returncode == 128 + signal.SIGTERM, printed
     again = shlex.join(["headcount", *arguments[3:], "--resume"])
-    assert f"Go on with: {again}" in printed
+    assert f"Continue with: {again}" in printed
     assert not (tmp_path / "out" / "config.yaml").exists()
     done = subprocess.run(
         [*arguments, "--resume"], env=environment, capture_output=True, text=True, timeout=600

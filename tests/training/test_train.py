@@ -203,7 +203,7 @@ def test_flat_dev_loss_stops_training(make_config: Make, tmp_path: Path) -> None
 
 def test_a_loss_that_is_not_a_number_is_reported(make_config: Make, tmp_path: Path) -> None:
     config = make_config(updates=200, learning_rate_scale=1e30, warmup=8, clip_norm=0.0)
-    with pytest.raises(UserError, match=r"not a number any more since update \d+.*checkpoint"):
+    with pytest.raises(UserError, match=r"no longer a finite number since update \d+.*checkpoint"):
         train(config, tmp_path / "run")
     for path in list_checkpoints(tmp_path / "run"):
         assert all(t.isfinite().all() for t in load_file(path / "model.safetensors").values())
@@ -283,6 +283,6 @@ def test_a_signal_saves_and_says_how_to_go_on(
     _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 128 + number
     last = errors.decode().strip().splitlines()[-1]
-    assert last.endswith(f"Go on with: headcount train --resume {tmp_path / 'run'}")
+    assert last.endswith(f"Continue with: headcount train --resume {tmp_path / 'run'}")
     newest = list_checkpoints(tmp_path / "run")[-1]
     assert json.loads((newest / "state.json").read_text())["update"] == int(newest.name)

@@ -1,6 +1,6 @@
 """How fast runs are in CTranslate2: exported, loaded and timed side by side, as users run them.
 
-Sentences are cut into tokens before the clock starts, as in `headcount.bench.runs`.
+Sentences are tokenised before the clock starts, as in `headcount.bench.runs`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Task = Callable[[], int]
 
 @dataclass(frozen=True)
 class EngineBench:
-    """What was measured of one run at one precision."""
+    """The measurements of one run at one precision."""
 
     run: str
     precision: str

@@ -1,4 +1,4 @@
-"""The most memory that a process has needed."""
+"""The peak memory of a process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headcount.translation import translate_lines
 def peak_memory(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:
     """Peak bytes of a fresh process that translates: in all, and above what it held when idle.
 
-    Each run gets a process of its own: memory that one model gave back would serve the next.
+    Each run gets a process of its own: memory that one model freed would be reused by the next.
     """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(_translate_and_look, folder, list(lines), beam).result()
@@ -30,7 +30,7 @@ def _translate_and_look(folder: Path, lines: list[str], beam: int) -> tuple[int,
 
 
 def peak_resident() -> int:
-    """The most bytes that this process has held so far."""
+    """The peak memory of this process so far, in bytes."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text().splitlines():

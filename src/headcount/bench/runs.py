@@ -26,7 +26,7 @@ from headcount.translation import translate_tokens
 
 @dataclass(frozen=True)
 class Bench:
-    """What was measured of one run.
+    """The measurements of one run.
 
     `encode_removed` and `translate_removed` are the shares of the first run's multiply-adds that
     this one does not need for the same sentences (greedy, the first run's translations): it can
@@ -64,10 +64,10 @@ def bench(
 
     All translate the same lines; `singles` of them also one at a time.
 
-    `clock` may be `time.process_time`, which a busy machine changes less.
+    `clock` may be `time.process_time`, which a busy machine affects less.
     """
     if rounds < 1:
-        raise UserError(f"{rounds} rounds measure nothing.", "Ask for at least one.")
+        raise UserError(f"{rounds} rounds are too few.", "Ask for at least one.")
     runs = [load_run(folder, device) for folder in folders]
     sentences = [_encode(run, lines) for run in runs]
     tasks = [

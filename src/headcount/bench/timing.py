@@ -1,7 +1,7 @@
-"""Timing contestants fairly: they take turns, and the first round does not count.
+"""Timing contestants fairly: they take turns, and the first round is a warm-up.
 
-Runs take turns in every round, in another order each time, so that whatever else the machine does
-hits all of them alike. The first round warms up.
+Runs take turns in every round, in a different order each time, so that other load on the machine
+affects all of them alike. The first round is not counted.
 """
 
 from __future__ import annotations

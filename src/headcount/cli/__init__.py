@@ -38,10 +38,10 @@ app = typer.Typer(
 )
 
 UsageError = typer.BadParameter.__mro__[1]
-"""Typer's own class for a wrong command line; its place differs between versions of typer."""
+"""Typer's own class for a wrong command line; where it is defined depends on typer's version."""
 
-# Verb -> the module of this package that holds the function of the same name. (`import` is no
-# name for either: it is `import_run` there.)
+# Verb -> the module of this package that holds the function of the same name. (`import` is a
+# keyword of Python, so both are called `import_run`.)
 VERBS = (
     "demo",
     "data",
@@ -101,7 +101,7 @@ def main() -> None:
     """Entry point. Exit codes:
 
     0        done
-    2        bad input, or the machine would not do it (a full disk): one line says what to do
+    2        bad input, or a problem of the machine (a full disk): one line says what to do
     70       a bug of headcount: one line names a file that has the traceback
     128 + n  stopped by signal n; what can be saved has been saved
     """
@@ -114,7 +114,7 @@ def main() -> None:
                 handlers[number] = signal.signal(number, _interrupt)
         check_arguments(sys.argv[1:])
         if code := app(standalone_mode=False):
-            # Typer says 130 whichever signal came before the verb had begun.
+            # Typer exits with 130 for any signal that comes before the verb has begun.
             sys.exit(128 + _SIGNALS[-1] if code == 130 and _SIGNALS else code)
     except _Carried as carried:
         _end(carried.error)
@@ -128,7 +128,7 @@ def main() -> None:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """Say in one line why the work has ended, and exit with the code that belongs to it."""
+    """Say in one line why the work has ended, and exit with the matching code."""
     if isinstance(error, typer.Abort):
         sys.exit(128 + signal.SIGINT)
     if isinstance(error, UsageError):
@@ -150,12 +150,12 @@ def _end(error: BaseException) -> NoReturn:
             _stop(f"No space left on the disk ({error}). {remedy}", 2)
         _stop(f"The system says: {error}.", 2)
     if _is_memory(error):
-        _stop("There is not enough memory. Give smaller batches, beams or models.", 2)
+        _stop("There is not enough memory. Use smaller batches, beams or models.", 2)
     _stop(_report_bug(error), 70)
 
 
 class _Carried(BaseException):
-    """Takes an error past typer, which would make its own of signals and broken pipes."""
+    """Carries an error past typer, which has its own handling of signals and broken pipes."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -170,7 +170,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 
 def _is_memory(error: BaseException) -> bool:
-    """Whether memory has run out: torch says so in several ways."""
+    """Whether memory has run out: torch reports it in several ways."""
     text = str(error)
     signs = (
         "not enough memory",
@@ -182,7 +182,7 @@ def _is_memory(error: BaseException) -> bool:
 
 
 def _report_bug(error: BaseException) -> str:
-    """Keep the traceback in a file; the line that names it."""
+    """Write the traceback to a file, and return the line that names it."""
     text = "".join(traceback.format_exception(error))
     about = f"headcount {__version__}, Python {sys.version}\n{sys.argv}\n\n{text}"
     try:
@@ -192,7 +192,7 @@ def _report_bug(error: BaseException) -> str:
     except OSError:
         path = "nowhere: no file could be written"
     short = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    return f"This is a bug of headcount ({short}). Please report it with its traceback: {path}"
+    return f"This is a bug in headcount ({short}). Please report it with its traceback: {path}"
 
 
 def _show_warning(
@@ -203,14 +203,14 @@ def _show_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """Notices are for people; what libraries warn of stays where it was."""
+    """Print notices for people; warnings of libraries are handled as before."""
     text = str(message) if issubclass(category, Notice) else f"{category.__name__}: {message}"
     print(f"headcount: {visible(text)}", file=sys.stderr)
 
 
 def _forget_output() -> None:
-    """Standard output takes no more: what is still to be flushed at the end must not fail again."""
-    with suppress(OSError, ValueError):  # it may be no file at all, as in a notebook
+    """Standard output is closed: flushing it at exit must not fail again."""
+    with suppress(OSError, ValueError):  # it may not be a file at all, as in a notebook
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -1,4 +1,4 @@
-"""What every verb refuses alike: numbers beyond all sense, and arguments that are empty."""
+"""What every verb refuses: absurdly large numbers, and empty arguments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 from headcount.errors import UserError
 
 LARGEST = 2**31 - 1
-"""No whole number on the command line is larger: beyond it libraries overflow, each in its way."""
+"""The largest whole number on the command line: beyond it libraries overflow."""
 
 
 def check_arguments(words: Sequence[str]) -> None:
-    """Stop where a word of the command line is empty, as an unset variable of a shell leaves it."""
+    """Stop if a word of the command line is empty, as after an unset shell variable."""
     for before, word in zip(("headcount", *words), words, strict=False):
         if word == "" or (word.startswith("--") and word.endswith("=")):
             raise UserError(f"The argument after {before} is empty.", "Give it a value.")
 
 
 def check_values(options: Mapping[str, Any]) -> None:
-    """Stop where a number is too large for any library, or not finite."""
+    """Stop if a number is too large for any library, or not finite."""
     for name, value in options.items():
         option = f"--{name.strip('_').replace('_', '-')}"
         if isinstance(value, int) and abs(value) > LARGEST:

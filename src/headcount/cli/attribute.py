@@ -19,7 +19,7 @@ def attribute(
         "zplus", "--rule", help="Of LRP; zplus, that of Voita et al. (2021), gives none below 0."
     ),
     sentences: int | None = typer.Option(
-        None, "--sentences", help="Use so many only, evenly spread over the file."
+        None, "--sentences", help="How many to use, spread evenly over the file; all by default."
     ),
     out: Path | None = typer.Option(
         None, "--out", help="Where to write. Default: the run's analysis folder."

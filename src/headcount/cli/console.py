@@ -28,7 +28,7 @@ from rich.table import Table
 from headcount.files import visible
 
 FILE_WIDTH = 200
-"""Columns where nobody looks: a table in a file or a pipe must not lose letters to a screen."""
+"""Width of output that is not a terminal: tables in a file or a pipe must not be truncated."""
 
 SHORTEST_BAR = 8
 
@@ -38,7 +38,7 @@ def _width() -> int | None:
 
 
 class SafeConsole(Console):
-    """A console on which text from files cannot steer the terminal."""
+    """A console on which text from files cannot send control sequences to the terminal."""
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -58,14 +58,14 @@ QUIET = typer.Option(False, "--quiet", "-q", help="No progress, only the result.
 
 
 def speaks() -> bool:
-    """Whether this process prints: under torchrun one speaks for all."""
+    """Whether this process prints: under torchrun only one does."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def print_json(value: Any) -> None:
     """A result for programs."""
     text = json.dumps(value, ensure_ascii=False, indent=1)
-    # JSON itself escapes control characters but for these, which steer some terminals.
+    # JSON escapes control characters except for these, which control some terminals.
     typer.echo(re.sub("[\x7f-\x9f]", lambda match: f"\\u{ord(match[0]):04x}", text))
 
 
@@ -83,7 +83,7 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
 
 
 class StageReporter:
-    """Shows one bar for each stage of a longer work, and a line when the stage is done."""
+    """Shows a bar for each stage of a long task, and a line when the stage is done."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
@@ -91,7 +91,7 @@ class StageReporter:
         self.bar: Progress | None = None
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Stage `stage` has done so much of so much (None: not known)."""
+        """Report how much of a stage is done, and of how much (None: not known)."""
         if self.quiet:
             return
         if stage != self.stage:
@@ -107,7 +107,7 @@ class StageReporter:
                 remarks.print(f"{stage}: done.")
 
     def close(self) -> None:
-        """Take the bar off the screen; called again for the same stage, nothing happens."""
+        """Remove the bar from the screen; a second call for the same stage does nothing."""
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
@@ -120,7 +120,7 @@ def _bar(disable: bool) -> Progress:
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        BarColumn(bar_width=None),  # what remains of the terminal
+        BarColumn(bar_width=None),  # the rest of the terminal's width
         console=remarks,
         expand=True,
         transient=True,
@@ -129,9 +129,9 @@ def _bar(disable: bool) -> Progress:
 
 
 class StatusLine:
-    """How far some work is, in one line of the terminal.
+    """The progress of a task in one line of the terminal.
 
-    As many texts as fit, the most important first; the bar takes what remains.
+    As many texts as fit, the most important first; the bar takes the rest.
     """
 
     def __init__(self, texts: Sequence[str], share: float) -> None:

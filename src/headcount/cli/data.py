@@ -21,7 +21,9 @@ def data(
     pairs: int | None = typer.Option(
         None, "--pairs", help="Keep this many training pairs, the same ones every time."
     ),
-    seed: int = typer.Option(0, "--seed", help="Which pairs --pairs keeps or builtin makes."),
+    seed: int = typer.Option(
+        0, "--seed", help="Random seed: which pairs --pairs keeps or builtin generates."
+    ),
     origin: Path | None = typer.Option(
         None, "--from", help="Your own text: a folder or TSV file (own, opensubtitles)."
     ),
@@ -35,7 +37,7 @@ def data(
         "",
         "--splits",
         metavar="train=A,dev=B,test=C",
-        help="Which files are what, by name without language (own); default: as they are called.",
+        help="Which files are train, dev and test, by name without language (own).",
     ),
     json: bool = JSON,
     quiet: bool = QUIET,

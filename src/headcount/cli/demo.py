@@ -38,7 +38,7 @@ def demo(
     lines: list[str] = []
 
     def tell(new: Iterable[str]) -> None:
-        """Print lines of the story as they come; as JSON, all of them in the end."""
+        """Print lines of the story as they come; as JSON, all of them at the end."""
         for line in new:
             lines.append(line)
             if not json:
@@ -61,7 +61,7 @@ def demo(
 
 @contextmanager
 def _display(quiet: bool) -> Iterator[Live]:
-    """What is drawn on while stages run, on a terminal; gone also when a stage has failed."""
+    """The live display while stages run, on a terminal; removed even if a stage fails."""
     from rich.live import Live
 
     live = Live(console=remarks, refresh_per_second=2, transient=True)

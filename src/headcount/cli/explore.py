@@ -17,14 +17,14 @@ def explore(
     host: str = typer.Option(
         "127.0.0.1",
         "--host",
-        help="The address to listen at. Other machines can reach any but the default, and then"
-        " only with the token that is in the printed address.",
+        help="The address to listen at. Other machines can reach it unless it is the default,"
+        " but only with the token in the printed address.",
     ),
-    port: int = typer.Option(8765, "--port", help="0 takes any that is free."),
+    port: int = typer.Option(8765, "--port", help="0 takes any free port."),
     browser: bool = typer.Option(True, help="Open the page in the browser."),
     quiet: bool = QUIET,
 ) -> None:
-    """Open a page on which sentences are typed, heads looked at and switched off."""
+    """Open a page to type sentences, look at heads and switch them off."""
     from headcount.explore.explore import explore as explore_runs
 
     explore_runs(

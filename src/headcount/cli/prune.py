@@ -72,7 +72,7 @@ def prune(
     finetune: int | None = FINETUNE,
     no_finetune: bool = NO_FINETUNE,
     steps: int = typer.Option(
-        4, "--steps", help="Where heads are ranked: the steps in which they go."
+        4, "--steps", help="Where heads are ranked: the number of steps in which they are masked."
     ),
     learning_rate: float = LEARNING_RATE,
     gate_learning_rate: float | None = typer.Option(
@@ -84,7 +84,7 @@ def prune(
     batch_tokens: int | None = BATCH_TOKENS,
     minutes: float | None = typer.Option(None, "--minutes", help="Stop training after this time."),
     seed: int = SEED,
-    resume: bool = typer.Option(False, "--resume", help="Go on where an earlier call stopped."),
+    resume: bool = typer.Option(False, "--resume", help="Continue where an earlier call stopped."),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
@@ -128,7 +128,7 @@ def prune(
                 observe=observe,
             )
     except Interrupted as stopped:
-        again = f"{stopped} Go on with: {same_command('--resume')}"
+        again = f"{stopped} Continue with: {same_command('--resume')}"
         raise Interrupted(stopped.number, again) from stopped
     if not speaks():
         return
@@ -149,7 +149,7 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
 
 
 def _summary(run: Run, record: dict[str, Any]) -> str:
-    """What came of it, in a few lines: the heads that are left, quality, size."""
+    """The result in a few lines: the heads that are left, quality, size."""
     from headcount.pruning.record import quality
 
     full, sites = record["baseline"]["heads"], record["settings"]["sites"]

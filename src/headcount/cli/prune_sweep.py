@@ -28,7 +28,7 @@ from headcount.errors import Interrupted
 def prune_sweep(
     run: Path = typer.Argument(..., help="The run to prune; it is only read."),
     train: Path = TRAIN,
-    out: Path = typer.Option(..., "--out", help="The folder for all prunings; made if missing."),
+    out: Path = typer.Option(..., "--out", help="The folder for all prunings; created if missing."),
     penalties: str = typer.Option("", "--penalties", help="Penalties: 0.003,0.01,0.03."),
     keep: str = typer.Option("", "--keep", help="Numbers of heads to keep: 4,8,16."),
     by: str | None = typer.Option(
@@ -38,7 +38,7 @@ def prune_sweep(
         " of numbers in the run's head table.",
     ),
     seeds: int = typer.Option(
-        1, "--seeds", min=1, help="Make each with this many seeds, from --seed on."
+        1, "--seeds", min=1, help="Run each with this many seeds, from --seed on."
     ),
     seed: int = SEED,
     even: bool = EVEN,
@@ -76,7 +76,7 @@ def prune_sweep(
     try:
         rows = sweep(run, train, out, items, jobs=jobs, progress=StageReporter(quiet))
     except Interrupted as stopped:
-        again = f"Stopped. Go on with: {same_command()}"
+        again = f"Stopped. Continue with: {same_command()}"
         raise Interrupted(stopped.number, again) from stopped
     if not rows:  # under torchrun one process has the table
         return
@@ -87,7 +87,7 @@ def prune_sweep(
 
 
 def _table(rows: list[dict[str, Any]]) -> Any:
-    """The sweep as people read it; below the heads of a site those of each layer."""
+    """The sweep as a table; below the heads of a site those of each layer."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 

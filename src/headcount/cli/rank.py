@@ -18,8 +18,8 @@ def rank(
     by: str | None = typer.Option(
         None,
         "--by",
-        help="{measures}. Default: all that there is text for, but for slow ones; what is measured"
-        " on the loss or in BLEU needs --ref.",
+        help="{measures}. Default: all that the text allows, except slow ones; those based on the"
+        " loss or on BLEU need --ref.",
     ),
     sites: str = typer.Option("enc,dec,cross", "--sites", help="Which attention."),
     rule: str = typer.Option("ratio", "--rule", help="LRP: {rules}."),
@@ -27,7 +27,7 @@ def rank(
         "linear", "--layer-norm", help="LRP: a linear map of fixed scale, or identity."
     ),
     bias: str = typer.Option(
-        "absorb", "--bias", help="LRP: biases absorb their share, or share it out."
+        "absorb", "--bias", help="LRP: biases absorb their share, or leave it to the inputs."
     ),
     attention: str = typer.Option(
         "constant", "--attention", help="LRP: weights constant, or through the softmax."
@@ -65,7 +65,7 @@ def rank(
     from headcount.ranking.rank import rank as rank_heads
     from headcount.registry import name_list
 
-    leader = os.environ.get("RANK", "0") == "0"  # under torchrun one process speaks for all
+    leader = os.environ.get("RANK", "0") == "0"  # under torchrun only one process prints
     reporter = StageReporter(quiet or not leader)
     if audit and by and "lrp" not in name_list(by):
         raise UserError("--audit follows relevance, but --by has no lrp.", "Add lrp to --by.")

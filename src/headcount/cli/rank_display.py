@@ -1,4 +1,4 @@
-"""What `headcount rank` prints: a grid per site, the heads at both ends, and what to make of it."""
+"""What `headcount rank` prints: a grid per site, the most and least important heads, remarks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def show(
 
 
 def grid_of(ranking: Ranking, column: str, site: str) -> Group:
-    """Layers by heads, numbers on blocks whose colour is the darker the larger the number."""
+    """Layers by heads: numbers on blocks, darker for larger numbers."""
     layers = grid(ranking, column, site)
     numbers = [v for heads in layers.values() for v in heads.values() if v is not None]
     scale, power = _scale(numbers)
@@ -122,7 +122,7 @@ def both_ends(ranking: Ranking, column: str) -> Table:
     names = _measured(ranking)
     table = _table(f"The heads with the most and the least {column}", names)
     heads = [head for head in ranking.sort(column).heads if head in ranking[column]]
-    if column == LRP:  # alone in its layer, a head has all of it
+    if column == LRP:  # a head that is alone in its layer has the whole share
         heads = [head for head in heads if _layer_sizes(heads)[head.site, head.layer] > 1]
     if len(heads) <= 2 * ENDS:
         return _add_heads(table, ranking, heads, names)
@@ -191,7 +191,7 @@ def show_agreement(pairs: Sequence[Agreement], heads: Sequence[Head], full: bool
         results.print(
             "enc.* is the mean over the layers of enc, enc are all its heads. In brackets: 95 % of"
             " bootstrap samples of the sentences. p: how often heads in a random order agree as"
-            " well; an interval alone says nothing of how few the heads are."
+            " well; an interval alone does not show how few heads there are."
             f" {RANDOM}: {explain(RANDOM)}."
         )
     sizes = _layer_sizes(heads)
@@ -244,7 +244,7 @@ def _chance(p: float | None) -> str:
 
 
 def remarks_on(ranking: Ranking) -> list[str]:
-    """What stands behind the tables: sentences, steps, what could not be used."""
+    """Remarks below the tables: sentences, steps, what could not be used."""
     about = ranking.about
     steps = f", {about['steps']} generation steps" if about["steps"] else ""
     lines = [f"{about['sentences']} sentences{steps}."]

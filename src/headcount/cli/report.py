@@ -18,7 +18,10 @@ def report(
         None, "--src", help="Sentences for the explorer (default: the study's own test set)."
     ),
     sentences: int = typer.Option(
-        100, "--sentences", min=1, help="How many of them at most; fewer where a page would burst."
+        100,
+        "--sentences",
+        min=1,
+        help="How many of them at most; fewer if the page would become too large.",
     ),
     json: bool = JSON,
     quiet: bool = QUIET,

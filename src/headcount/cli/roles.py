@@ -46,7 +46,7 @@ def roles(
         None, "--least", help="Instances that a syntactic role needs (default: 1; with all, 30)."
     ),
     sentences: int | None = typer.Option(
-        None, "--sentences", help="Use only so many, evenly spread over the file."
+        None, "--sentences", help="How many to use, spread evenly over the file; all by default."
     ),
     processes: int | None = typer.Option(None, "--processes", help="For parsing."),
     batch_tokens: int = typer.Option(
@@ -68,9 +68,9 @@ def roles(
 
     if text and (src or conllu):
         raise UserError("--text stands alone.", "Leave --src and --conllu out.")
-    # A look at a sentence or at the shipped model leaves files as they are.
+    # Looking at a sentence or at the shipped model writes no files.
     save = not text and resolve_run(run) == run
-    leader = os.environ.get("RANK", "0") == "0"  # under torchrun one process speaks for all
+    leader = os.environ.get("RANK", "0") == "0"  # under torchrun only one process prints
     reporter = StageReporter(quiet or not leader)
     criteria = Criteria(
         threshold=threshold, margin=margin, relative=relative, rare_threshold=rare_threshold,

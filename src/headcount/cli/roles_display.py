@@ -30,7 +30,9 @@ def show(result: Roles, full: bool = False) -> None:
     for site in sites:
         show_grid(result, site)
     results.print(best_table(result))
-    results.print("Share of queries whose largest weight goes there, and what chance would give.\n")
+    results.print(
+        "Share of queries whose largest weight goes there, and the share expected by chance.\n"
+    )
     if result.relations:
         results.print(relations_table(result))
         results.print(
@@ -179,7 +181,7 @@ def heads_table(reports: list[HeadRoles]) -> Table:
 
 
 def remarks_on(result: Roles) -> list[str]:
-    """What stands behind the tables: sentences, persons, what could not be used."""
+    """Remarks below the tables: sentences, persons, what could not be used."""
     data, persons = result.data, result.persons
     rare = result.facts.get(RARE_WORDS.name, {})
     lines = [

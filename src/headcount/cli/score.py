@@ -12,7 +12,7 @@ from headcount.cli.translate import BATCH_TOKENS, BEAM, LENGTH_PENALTY, RUN
 
 def score(
     run: Path = RUN,
-    src: Path = typer.Option(..., "--src", help="Source sentences, one a line."),
+    src: Path = typer.Option(..., "--src", help="Source sentences, one per line."),
     ref: Path = typer.Option(..., "--ref", help="Their reference translations."),
     baseline: Path | None = typer.Option(
         None, "--baseline", help="Another run to compare with, by a paired bootstrap test."

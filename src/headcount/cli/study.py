@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def study(
     recipe: Path = typer.Argument(..., help="A study's recipe: see recipes/study-*.yaml."),
-    out: Path = typer.Option(..., "--out", help="The study's folder; call again to go on."),
+    out: Path = typer.Option(..., "--out", help="The study's folder; call again to continue."),
     only: list[str] = typer.Option(
         [], "--only", help="Run these stages (names or patterns) and what they need."
     ),
@@ -60,7 +60,7 @@ def study(
 
 
 def _run(runner: Runner, quiet: bool) -> None:
-    """Run the stages; what runs is shown on a terminal."""
+    """Run the stages; a terminal shows what is running."""
     from rich.live import Live
 
     from headcount.cli.study_display import live_view
@@ -72,4 +72,4 @@ def _run(runner: Runner, quiet: bool) -> None:
             with Live(console=remarks, refresh_per_second=2) as live:
                 runner.run(lambda: live.update(live_view(runner)))
     except Interrupted as stopped:
-        raise Interrupted(stopped.number, f"Stopped. Go on with: {same_command()}") from stopped
+        raise Interrupted(stopped.number, f"Stopped. Continue with: {same_command()}") from stopped

@@ -1,4 +1,4 @@
-"""The plan of a study as people see it: what is done, what runs, how long still."""
+"""The plan of a study as people see it: what is done, what is running, how long it will take."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plan_table(book: Book, chosen: list[str]) -> Table:
 
 
 def live_view(runner: Runner) -> RenderableType:
-    """One line for what runs, and how much is behind us."""
+    """One line for what is running, and how much is done."""
     done, total = len(runner.finished), len(runner.chosen)
     texts = [f"{done} of {total} stages done", f"about {clock(runner.seconds_left())} left"]
     lines: list[RenderableType] = [StatusLine(texts, done / max(1, total))]

@@ -25,7 +25,7 @@ def train(
         [], "--set", metavar="KEY=VALUE", help="Override a setting: --set model.layers=3."
     ),
     resume: bool = typer.Option(
-        False, "--resume", help="Go on where an earlier call stopped: train --resume RUN."
+        False, "--resume", help="Continue where an earlier call stopped: train --resume RUN."
     ),
     heads_from: Path | None = typer.Option(
         None, "--heads-from", help="Give each layer the heads of this (pruned) run, untrained."
@@ -59,7 +59,7 @@ def train(
             run, progress = train_model(config, out, resume, heads, reporter, observe)
     except Interrupted as stopped:
         again = shlex.join(["headcount", "train", "--resume", str(out)])
-        raise Interrupted(stopped.number, f"{stopped} Go on with: {again}") from stopped
+        raise Interrupted(stopped.number, f"{stopped} Continue with: {again}") from stopped
     if not speaks():
         return
     if json:
@@ -78,7 +78,7 @@ def _recipe_and_folder(
 
     run = out if recipe is None else recipe if out is None else None
     if resume and run is not None and (recipe is None or not recipe.is_file()):
-        load_config(run)  # says what is wrong where it is no run folder
+        load_config(run)  # explains what is wrong if it is not a run folder
         return load_recipe(run / CONFIG, changes), run
     if recipe is None:
         raise UserError("There is no recipe.", "Give one, or --resume and a run folder.")

@@ -1,4 +1,4 @@
-"""What people see while a model trains: where it stands, how fast, how long still."""
+"""What people see while a model trains: progress, speed, time left."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TrainingDisplay:
             self.dev.append(line)
 
     def share_done(self) -> float:
-        """How much of the training is behind us: of its updates or of its time."""
+        """How much of the training is done: of its updates or of its time."""
         done = float(self.train["update"]) / self.config.updates
         if self.config.minutes is not None:
             done = max(done, float(self.train["seconds"]) / 60 / self.config.minutes)

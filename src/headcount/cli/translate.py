@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RUN = typer.Argument(..., help="A run folder.")
 BEAM = typer.Option(
-    None, "--beam", help="Hypotheses a sentence; 1 is greedy. Default: the run's own (4)."
+    None, "--beam", help="Hypotheses per sentence; 1 is greedy. Default: the run's own (4)."
 )
 LENGTH_PENALTY = typer.Option(
     None,
@@ -37,13 +37,13 @@ def translate(
     beam: int | None = BEAM,
     length_penalty: float | None = LENGTH_PENALTY,
     nbest: int = typer.Option(
-        1, "--nbest", help="With N > 1: N lines `number ||| translation ||| score` a sentence."
+        1, "--nbest", help="With N > 1: N lines `number ||| translation ||| score` per sentence."
     ),
     batch_tokens: int = BATCH_TOKENS,
     read_ahead: int = typer.Option(
         4000, "--read-ahead", min=1, help="Lines read before the first is translated."
     ),
-    json: bool = typer.Option(False, "--json", help="Write one JSON object a sentence."),
+    json: bool = typer.Option(False, "--json", help="Write one JSON object per sentence."),
     quiet: bool = QUIET,
 ) -> None:
     """Translate text, one sentence per line, into exactly as many lines."""
@@ -74,7 +74,7 @@ def translate(
 
 @contextmanager
 def _writer(path: Path | None) -> Iterator[TextIO]:
-    """Standard output, or a file that is there only when it is whole."""
+    """Standard output, or a file that appears only when it is complete."""
     from headcount.files import atomic_path
 
     if path is None:

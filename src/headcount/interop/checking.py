@@ -24,8 +24,8 @@ class Sample(NamedTuple):
 
     `sentences` are source tokens without EOS; `source` `[batch, source]` the same with EOS,
     `target` `[batch, target]` decoder inputs that begin with the start token; both padded. `real`
-    `[batch, target]` is true where a decoder input is no padding: what models make of padding does
-    not matter.
+    `[batch, target]` is true where a decoder input is not padding: outputs at padding do not
+    matter.
     """
 
     sentences: list[list[int]]
@@ -35,7 +35,7 @@ class Sample(NamedTuple):
 
 
 def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
-    """Random tokens in sentences of several lengths, and the given lines.
+    """Random tokens in sentences of several lengths, and `lines`.
 
     Random tokens reach every part of a model as well as real ones do. Targets are random.
     """
@@ -88,7 +88,7 @@ def largest_difference(ours: Tensor, theirs: Tensor, limit: float, what: str) ->
 
 
 def refuse_existing(out: Path) -> None:
-    """Neither an import nor an export replaces anything."""
+    """Stop if `out` exists: imports and exports never overwrite anything."""
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} exists already.", "Choose another --out.")
 

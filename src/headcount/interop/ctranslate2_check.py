@@ -1,4 +1,4 @@
-"""Does a CTranslate2 model do what the run does? The engine itself loads and runs it."""
+"""Compare a CTranslate2 model with its run: the engine itself loads and runs it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def open_translator(folder: Path) -> Any:
 
 
 class Comparison:
-    """What the engine makes of sentences, against what the run makes of them."""
+    """The engine's translations and probabilities beside the run's."""
 
     def __init__(self, run: Run, sources: Sequence[Sequence[int]]) -> None:
         """`sources` are sentences without EOS. The run translates them, greedily, now."""
@@ -57,8 +57,8 @@ class Comparison:
     def log_probabilities(self, folder: Path) -> tuple[Tensor, Tensor]:
         """Of every token of the run's translations, EOS included: the run's and the engine's.
 
-        The engine never writes the tokens that are banned, and shares their probability out among
-        the others; so does what is given here for the run. `shift` is the largest difference that
+        The engine never writes the tokens that are banned, and the others share their probability;
+        the run's values here are adjusted in the same way. `shift` is the largest difference that
         this makes to the run as it is.
         """
         engine = open_translator(folder)

@@ -1,8 +1,8 @@
 """A run as a CTranslate2 model, written from our weights through that engine's own specification.
 
-The engine has one number of heads for the encoder and one for the decoder; ragged layers are
-filled up with heads of zeros. It never chooses padding or the start token, as our search does not:
-their output biases are so low that nothing else changes.
+The engine has one number of heads for the encoder and one for the decoder; layers with fewer get
+heads of zeros. It never chooses padding or the start token, as our search does not: their output
+biases are so low that nothing else changes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
     if relative and run.config.model.positions != "none":
         raise UserError(
             f"{run.folder} has two kinds of positions; CTranslate2 knows only one at a time.",
-            "Use it as it is; no other engine carries it.",
+            "Use it with headcount; no other engine can run it.",
         )
     layout = even_layout(run.model)
     padded = len(layout.heads()) - len(run.model.head_list())

@@ -1,7 +1,7 @@
-"""`headcount export`: a run in the format of another engine, checked before it is there.
+"""`headcount export`: a run in the format of another engine, checked before it gets its name.
 
 Each export is written into a temporary folder, loaded from there by the engine itself and compared
-with the run; only then it gets its name. A failed comparison leaves nothing behind.
+with the run; only then is it renamed. A failed comparison leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
         result.shift = comparison.shift
         names = ", ".join(token_names(run)[1][token] for token in banned_tokens(run))
         result.notes.append(
-            f"CTranslate2 never writes {names}, and shares their probability out among the other"
+            f"CTranslate2 never writes {names}, and shares their probability among the other"
             f" tokens: its log-probabilities are up to {comparison.shift:.1e} above the run's own"
         )
         return difference
@@ -132,7 +132,7 @@ def _to_marian(run: Run, folder: Path, result: Exported) -> Check:
     family = run.config.model.family
     if family not in (None, "marian"):
         raise UserError(
-            f"{run.folder} is no MarianMT model but one of '{family}'.",
+            f"{run.folder} is not a MarianMT model but one of '{family}'.",
             "Export it to transformers.",
         )
     return _to_transformers(run, folder, result)

@@ -1,4 +1,4 @@
-"""Packages that only some of the formats need, and a clear line where one is missing."""
+"""Packages that only some formats need, and a clear message if one is missing."""
 
 from __future__ import annotations
 

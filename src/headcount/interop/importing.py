@@ -1,7 +1,7 @@
 """`headcount import`: a model of Hugging Face `transformers` becomes a run.
 
 Weights are read from safetensors where there are any, else from a pickle that may hold nothing
-but tensors (`weights_only`). Nothing that comes with a model is ever run.
+but tensors (`weights_only`). No code that comes with a model is ever run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from headcount.run import Run, load_run
 
 @dataclass(frozen=True)
 class Imported:
-    """A run, what of the model it did not keep, and how far its logits are from the model's."""
+    """A run, notes on what it does not keep of the model, and the largest difference of logits."""
 
     run: Run
     notes: list[str]
@@ -121,7 +121,7 @@ def _open(name: str) -> tuple[Family, Checkpoint]:
     except (StrictDataclassError, ValueError, TypeError) as error:
         reason = str(error).splitlines()[-1].strip()
         raise UserError(
-            f"{name}: config.json is none of {family.help} ({reason}).", supported()
+            f"{name}: config.json is not one of {family.help} ({reason}).", supported()
         ) from error
 
     def find(file: str) -> Path | None:
@@ -141,7 +141,7 @@ def _missing(name: str, local: bool, error: Exception) -> UserError:
     if local:
         return UserError(f"{name} holds no model ({reason}).", supported())
     return UserError(
-        f"{name} is no folder here, and the Hugging Face hub does not give it ({reason}).",
+        f"{name} is not a folder here, and the Hugging Face hub does not provide it ({reason}).",
         "Check the name and the connection, or give a folder that holds the model.",
     )
 
@@ -162,9 +162,9 @@ def _load_model(checkpoint: Checkpoint, family: Family) -> Any:
             ignore_mismatched_sizes=True,  # they are refused below, by name
         )
     except (pickle.UnpicklingError, safetensors.SafetensorError, EOFError) as error:
-        # torch's own words tell how to run what is in a pickle all the same.
+        # torch's own message explains how to load the pickle anyway, which nobody should.
         raise UserError(
-            f"The weights of {name} are damaged, or hold more than tensors, which is never run.",
+            f"The weights of {name} are damaged, or hold more than tensors, which is never loaded.",
             "Fetch them again, best as safetensors.",
         ) from error
     except (OSError, RuntimeError, TypeError, ValueError) as error:
@@ -237,7 +237,7 @@ def _check_positions(state: dict[str, Tensor]) -> None:
 
 
 def quieten() -> None:
-    """transformers and the hub print bars and advice where we print one line."""
+    """Silence transformers and the hub, which print bars and advice."""
     import huggingface_hub
     import transformers
 

@@ -66,7 +66,7 @@ def read_languages(find: Find, name: str) -> tuple[str, str] | None:
 def write_tokenizers(run: Run, folder: Path) -> bool:
     """Write the files of `MarianTokenizer`; False where the run's tokenisers have none.
 
-    BPE that headcount has trained cuts punctuation off by rules that SentencePiece cannot say.
+    BPE that headcount has trained cuts punctuation off by rules that SentencePiece cannot express.
     """
     source, target = run.source_tokenizer, run.target_tokenizer
     if source.vocabulary is None or target.vocabulary is None:

@@ -49,7 +49,7 @@ class OnnxModel:
         self.decoder = onnxruntime.InferenceSession(folder / STEP, options, providers)
 
     def start(self, source: np.ndarray) -> dict[str, np.ndarray]:
-        """Encode tokens `[batch, source]`: all that the first step needs but its tokens."""
+        """Encode tokens `[batch, source]`: what the first step needs besides its tokens."""
         results = self._named(self.encoder, {"tokens": source})
         for wanted in self.decoder.get_inputs():
             if wanted.name.startswith(("keys.", "values.")):

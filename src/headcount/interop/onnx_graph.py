@@ -61,12 +61,12 @@ class Graph:
         return self._store(name, tensor.detach().cpu().float().numpy())
 
     def input(self, name: str, kind: type, shape: Sequence[int | str]) -> str:
-        """A value that is given from outside."""
+        """An input of the graph."""
         self.inputs.append(self._value(name, kind, shape))
         return name
 
     def output(self, name: str, shape: Sequence[int | str]) -> None:
-        """A value that is given back."""
+        """An output of the graph."""
         self.outputs.append(self._value(name, np.float32, shape))
 
     def model(self, name: str) -> Any:
@@ -226,7 +226,7 @@ def encoder_graph(model: Transformer) -> Any:
 
 
 def decoder_step_graph(model: Transformer) -> Any:
-    """One step of the decoder with the past given and grown."""
+    """One step of the decoder: it takes the past and returns it with one more position."""
     writer = Writer(model)
     graph, add, constant = writer.graph, writer.graph.add, writer.graph.constant
     tokens = graph.input("tokens", np.int64, ["batch"])

@@ -1,4 +1,4 @@
-"""Ragged layers made even: heads of zeros, for engines that want one number of heads.
+"""Heads of zeros for engines that need the same number of heads in every layer.
 
 A head of zeros has a query, key and value of zero everywhere, so it attends evenly to values of
 zero, and `W^O` has zeros for it: it changes nothing and costs time.
@@ -60,7 +60,7 @@ def full_heads(model: Transformer) -> Transformer:
 
 
 def _filled(heads: tuple[int, ...], count: int, possible: range) -> tuple[int, ...]:
-    """So many heads: the given ones and others that the layer has lost."""
+    """`count` heads: those of the layer and some that it has lost."""
     lost = [index for index in possible if index not in heads]
     return tuple(sorted([*heads, *lost[: count - len(heads)]]))
 

@@ -36,12 +36,12 @@ def model_config(settings: dict[str, Any], **changes: Any) -> ModelConfig:
 
 
 def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[str]]:
-    """How the model is meant to be searched, and a note for each thing that is not kept."""
+    """How the model is meant to be searched, and a note for each setting that is not kept."""
     notes = []
     limit = _given(generation, "max_new_tokens", 0) or _given(generation, "max_length", 0) - 1
     if limit < 1:
         limit = positions
-        notes.append("no longest output is given; it is as many tokens as the model has positions")
+        notes.append("no longest output is given; the limit is the number of the model's positions")
     bad_words = _given(generation, "bad_words_ids", [])
     if not all(isinstance(word, list) for word in bad_words):
         raise UserError(
@@ -80,7 +80,7 @@ def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[s
 def run_config(
     model: ModelConfig, search: SearchConfig, languages: tuple[str, str], sizes: tuple[int, int]
 ) -> Config:
-    """The configuration of an imported run: no recipe, no corpus, but all that use needs."""
+    """The configuration of an imported run: without recipe and corpus, but ready for use."""
     data = DataConfig(
         corpus=None,
         source=languages[0],

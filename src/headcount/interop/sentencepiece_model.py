@@ -1,9 +1,9 @@
 """SentencePiece models (Kudo and Richardson 2018) as `tokenizers` content, and back.
 
 `tokenizers` has the same algorithms and also says where each piece stood in the sentence, which
-the analyses of roles need. Pieces keep SentencePiece's own order. A piece that text can never
-give (control symbols, unknown, unused) gets a space in front of its name: no normalised text has
-one, so it cannot be matched.
+the analyses of roles need. Pieces keep SentencePiece's own order. A piece that never occurs in text
+(control symbols, unknown, unused) gets a space in front of its name: normalised text has no such
+piece, so it cannot be matched.
 
 One difference is known: a compatibility character with a combining mark after it, such as a
 ligature with an accent, loses the mark.

@@ -20,7 +20,7 @@ def count_parameters(model: Transformer) -> int:
 
 
 def encoder_products(model: Transformer, source_lengths: Sequence[int]) -> int:
-    """Multiply-adds to encode sentences of so many tokens, EOS included."""
+    """Multiply-adds to encode sentences of these lengths, EOS included."""
     config = model.config
     feed_forward = 2 * config.width * config.ff_width_at("enc_ff")
     total = 0
@@ -56,7 +56,7 @@ def translation_products(
 
 
 def _projections(attention: Attention, width: int) -> int:
-    """Of one position: to queries, keys and values, and `W^O`."""
+    """Projections of one position: to queries, keys and values, and `W^O`."""
     return 4 * width * attention.inner
 
 

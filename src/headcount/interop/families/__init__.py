@@ -1,4 +1,4 @@
-"""The families of models that can be imported: a registry, and a file for each."""
+"""The families of models that can be imported: a registry, and one file per family."""
 
 from __future__ import annotations
 

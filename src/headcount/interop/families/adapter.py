@@ -1,4 +1,4 @@
-"""What headcount has to know of a family of models: one adapter says it, in both directions."""
+"""What headcount has to know about a family of models, for import and export: one adapter each."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Adapter:
         return self.model_class
 
     def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """What else that class has to be told."""
+        """Further arguments for that class."""
         return {}
 
     def logits(self, theirs: Any, sample: Sample, pad: int) -> Tensor:
@@ -104,7 +104,7 @@ class Adapter:
         return logits[sample.real]
 
     def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
-        """What one of our parameters is called there; several names are parts of it, in order."""
+        """What one of our parameters is called there; several names are its parts, in order."""
         raise NotImplementedError
 
     def join(self, own: str, parts: list[Tensor], theirs: Any) -> Tensor:

@@ -40,7 +40,7 @@ class Bart(BartLike):
         return Tokenizers(side, side, pair)
 
     def settings(self, run: Run) -> Written:
-        """All of it can be said."""
+        """The configuration; nothing is lost."""
         config = run.config.model
         if config.positions != "learned" or not config.embedding_norm or config.norm != self.norm:
             raise UserError(

@@ -49,7 +49,7 @@ class Bert(Adapter):
     first_position: ClassVar[int] = 0
 
     def refuse(self, checkpoint: Checkpoint) -> None:
-        """Refuse decoders in BERT's clothes, and relative positions."""
+        """Refuse BERT models that are decoders, and relative positions."""
         config, name = checkpoint.config, checkpoint.name
         kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
         if kind != "absolute":
@@ -64,7 +64,7 @@ class Bert(Adapter):
         return self.model_class if masked else self.base_class
 
     def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """The pooler is of no use here, and often is not there."""
+        """The pooler is not used here, and is often missing."""
         return (
             {} if self.class_for(checkpoint) == self.model_class else {"add_pooling_layer": False}
         )

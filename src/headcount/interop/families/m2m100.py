@@ -87,7 +87,7 @@ class M2M100(BartLike):
         return Tokenizers(first, second, (source, target), (codes[target],))
 
     def settings(self, run: Run) -> Written:
-        """All of it can be said but for positions of one's own."""
+        """The configuration; positions other than M2M100's cannot be expressed."""
         config = run.config.model
         half = config.width // 2
         expected = (run.target_tokenizer.pad + 1, 10000.0 ** (half / max(1, half - 1)))

@@ -27,7 +27,7 @@ PLAIN = (
     "gated",
     "first_tokens",
 )
-"""Settings that MarianMT has no choice of."""
+"""Settings that are fixed in MarianMT."""
 
 
 class Marian(BartLike):
@@ -36,7 +36,7 @@ class Marian(BartLike):
     config_class, model_class = "MarianConfig", "MarianMTModel"
 
     def refuse(self, checkpoint: Checkpoint) -> None:
-        """Refuse what a configuration could say and transformers' own model does not do."""
+        """Refuse settings that the configuration allows but transformers' own model ignores."""
         super().refuse(checkpoint)
         for setting in ("normalize_before", "normalize_embedding", "add_final_layer_norm"):
             if getattr(checkpoint.config, setting, False):
@@ -94,6 +94,6 @@ class Marian(BartLike):
             return []
         write_plain_tokenizers(run, folder)
         return [
-            "this run's tokenisers are no SentencePiece models; they are written for the"
+            "this run's tokenisers are not SentencePiece models; they are written for the"
             " tokenizers library"
         ]

@@ -30,7 +30,7 @@ from headcount.interop.families.tokenizers import (
 from headcount.run import Run
 
 MAX_POSITIONS = 1024
-"""Relative positions have no end; this bounds the memory of a sentence."""
+"""Relative positions have no limit; this bounds the memory per sentence."""
 
 _BLOCKS = {"self_attention": (0, "SelfAttention"), "cross_attention": (1, "EncDecAttention")}
 _STACKS = {"source_embedding": "encoder", "target_embedding": "decoder"}
@@ -46,7 +46,7 @@ class T5(Adapter):
     config_class, model_class = "T5Config", "T5ForConditionalGeneration"
 
     def refuse(self, checkpoint: Checkpoint) -> None:
-        """The start is the padding token where nothing is said."""
+        """The start is the padding token by default."""
         config = checkpoint.config
         if getattr(config, "decoder_start_token_id", None) is None:
             config.decoder_start_token_id = config.pad_token_id
@@ -54,7 +54,7 @@ class T5(Adapter):
             check_token(checkpoint.name, config, setting)
 
     def model_settings(self, config: Any) -> dict[str, Any]:
-        """All of T5's peculiarities are settings of the one Transformer."""
+        """All peculiarities of T5 are settings of our Transformer."""
         return {
             "encoder_layers": config.num_layers,
             "decoder_layers": config.num_decoder_layers,
@@ -209,6 +209,6 @@ def _prefix_tokens(theirs: Any, prefix: str) -> list[int]:
     whole = list(theirs(prefix + word, add_special_tokens=False).input_ids)
     if whole[-len(alone) :] != alone:
         raise UserError(
-            f"The prefix {prefix!r} runs into the word behind it.", "End it with a space."
+            f"The prefix {prefix!r} merges with the word after it.", "End it with a space."
         )
     return whole[: -len(alone)]

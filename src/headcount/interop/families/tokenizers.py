@@ -30,7 +30,7 @@ def load_tokenizer(checkpoint: Checkpoint) -> Any:
 
     try:
         return AutoTokenizer.from_pretrained(checkpoint.name, trust_remote_code=False)
-    except Exception as error:  # the libraries raise whatever their parsers raise
+    except Exception as error:  # the libraries raise all kinds of exceptions
         reason = str(error).strip().splitlines()[0].rstrip(".") if str(error).strip() else "damaged"
         raise UserError(
             f"The tokeniser of {checkpoint.name} cannot be read ({reason}).",
@@ -54,7 +54,7 @@ def content_of(checkpoint: Checkpoint, theirs: Any) -> dict[str, Any]:
                 for probe in _PROBES
             )
         except Exception as error:  # the library raises bare Exceptions
-            raise UserError(f"{path} is no tokeniser ({error}).", "Fetch it again.") from error
+            raise UserError(f"{path} is not a tokeniser ({error}).", "Fetch it again.") from error
         if same:
             built = stored
     return {**built, "truncation": None, "padding": None}
@@ -68,7 +68,9 @@ def frame(theirs: Any, target: bool = False) -> tuple[list[int], list[int]]:
     for first in range(len(whole) - len(inside) + 1):
         if whole[first : first + len(inside)] == inside:
             return whole[:first], whole[first + len(inside) :]
-    raise UserError("The tokeniser changes the text that it frames.", "It cannot be imported.")
+    raise UserError(
+        "The tokeniser changes text when it adds tokens around it.", "It cannot be imported."
+    )
 
 
 def language_codes(theirs: Any) -> dict[str, int]:
