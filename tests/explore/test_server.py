@@ -172,7 +172,7 @@ def test_addresses(run_folder, tmp_path):
     assert not any(map(_is_loopback, ("0.0.0.0", "192.0.2.1", "x.example")))
     with _listen("127.0.0.1", 0) as taken:
         taken.listen()
-        with pytest.raises(UserError, match="cannot be at"):
+        with pytest.raises(UserError, match="cannot be served at"):
             _listen("127.0.0.1", taken.getsockname()[1])
     with pytest.raises(UserError, match="no port"):
         _listen("127.0.0.1", 70_000)

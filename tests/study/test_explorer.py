@@ -132,7 +132,7 @@ def test_written_once(run_folder, tmp_path):
 
 
 def test_damaged(tmp_path):
-    with pytest.raises(UserError, match="no attention data"):
+    with pytest.raises(UserError, match="not attention data"):
         ModelAttention.from_json({"format": 1}, "x.json")
     with pytest.raises(UserError, match="format 99"):
         ModelAttention.from_json({"format": 99}, "x.json")

@@ -88,7 +88,7 @@ def test_a_training_that_was_told_to_stop_is_not_done(tmp_path: Path) -> None:
     _, said = study.communicate(timeout=100)
     assert study.returncode == 2, said
     assert "en-fr/full" in said
-    assert "same command goes on" in " ".join(said.split())
+    assert "same command continues" in " ".join(said.split())
     stamp = tmp_path / "out" / "stages" / "en-fr--full.json"
     assert "seconds" not in json.loads(stamp.read_text())
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What the page asks of models, as JSON values."""
+"""Answers to the page's questions about models, as JSON values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHARACTERS = 600
 TOKENS = 60
 """The longest text that fits on a screen."""
 KEPT = 64
-"""Translations that are remembered, so that one search serves all questions about it."""
+"""How many translations are cached, so that one search serves all questions about it."""
 
 EXAMPLES = {
     "en": (
@@ -36,7 +36,7 @@ EXAMPLES = {
 
 
 class Answers:
-    """The models that were named at the start, and what they say about sentences."""
+    """The models that were named at the start, and their answers about sentences."""
 
     def __init__(self, models: Mapping[str, Model], sentences: Sequence[str] = ()) -> None:
         self.models = dict(models)
@@ -118,7 +118,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _roles(model: Model) -> dict[str, list[dict[str, str]]]:
-    """The roles of every head that has any, as far as `headcount roles` has named them."""
+    """The roles of every head that has any, if `headcount roles` has been run."""
     path = model.analysis / ROLES_FILE
     if not path.is_file():
         return {}

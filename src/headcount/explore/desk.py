@@ -1,4 +1,4 @@
-"""One piece of work at a time; a page's request that a newer one has overtaken is dropped."""
+"""One job at a time; a page's request is dropped if the page has sent a newer one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 PAGES = 200
-"""So many pages and kinds of requests are remembered."""
+"""How many pages and kinds of requests are remembered."""
 
 
 class Overtaken(Exception):
-    """The same page has asked for something newer meanwhile."""
+    """The same page has sent a newer request in the meantime."""
 
 
 class Desk:
@@ -40,5 +40,5 @@ class Desk:
         return await asyncio.get_running_loop().run_in_executor(self.worker, when_its_turn_comes)
 
     def close(self) -> None:
-        """Wait for the job under way, and forget those that wait."""
+        """Wait for the running job, and drop those that are waiting."""
         self.worker.shutdown(cancel_futures=True)

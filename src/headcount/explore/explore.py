@@ -31,7 +31,7 @@ def explore(
     progress: Progress = silent,
     started: Callable[[str], None] = lambda address: None,
 ) -> None:
-    """Open a page on which sentences are typed, heads looked at and switched off.
+    """Open a page to type sentences, look at heads and switch them off.
 
     runs     a run to look at, "demo", or a list of them: two can be compared side by side
     src      sentences to pick from: a file with one per line, or a list
@@ -103,7 +103,8 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(
-            f"The page cannot be at {host}, port {port} ({reason}).", "Choose another --port."
+            f"The page cannot be served at {host}, port {port} ({reason}).",
+            "Choose another --port.",
         ) from error
     return sock
 

@@ -45,7 +45,7 @@ def loopback_hosts(port: int) -> frozenset[str]:
 
 
 class Guard:
-    """Refuses what does not come from the page itself; adds headers to all answers."""
+    """Refuses requests that do not come from the page itself; adds headers to all answers."""
 
     def __init__(
         self, app: ASGIApp, hosts: Collection[str] | None = None, token: str | None = None
@@ -93,7 +93,7 @@ class Guard:
 
 
 def _own_page(headers: Headers, host: str, method: str, navigation: bool) -> bool:
-    """Whether a request comes from this server's own page, as far as browsers say."""
+    """Whether a request comes from this server's own page, according to the browser."""
     origin = headers.get("origin")
     if origin is not None and origin != f"http://{host}":
         return False

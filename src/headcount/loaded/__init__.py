@@ -1,1 +1,1 @@
-"""A model in one's hands: `headcount.load` and what its result can be asked."""
+"""A model to explore: `headcount.load` and the questions that its result answers."""

@@ -45,14 +45,14 @@ def load(
 
 
 def _may_be_imported(folder: Path, name: str) -> bool:
-    """Another toolkit's folder has a `config.json`; what is no folder may be a name on the hub."""
+    """Another toolkit's folder has a `config.json`; anything else may be a name on the hub."""
     if folder.exists():
         return (folder / "config.json").is_file()
     return HUB_NAME.fullmatch(name) is not None
 
 
 def imported(name: Path | str, progress: Progress = silent) -> Path:
-    """The run folder of another toolkit's model in the user's cache, converted where it is not."""
+    """The run folder of another toolkit's model in the user's cache, converted on first use."""
     from headcount.interop.importing import import_run
 
     out = cache_folder() / "models" / _cache_name(name)

@@ -41,7 +41,7 @@ class Reading:
 
 
 class Model(Run):
-    """A loaded run: everything that takes a run takes it too, and it answers for one sentence.
+    """A loaded run: it can be passed wherever a run can, and answers questions about sentences.
 
     Gates and edits act on the model itself, so do not use it from two threads at once.
     """
@@ -268,7 +268,7 @@ class Model(Run):
 
     def _source(self, text: str, whole: bool = True) -> list[int]:
         if not isinstance(text, str):
-            raise UserError(f"{text!r} is no text.", "Give one sentence as a string.")
+            raise UserError(f"{text!r} is not a text.", "Give one sentence as a string.")
         tokens = self.source_tokenizer.encode(text)
         if not tokens:
             raise UserError("The text is empty.", "Give a sentence.")
@@ -315,7 +315,7 @@ class Model(Run):
 
     @contextmanager
     def _unrecorded(self) -> Iterator[Recording | None]:
-        """A search decodes by other means than a pass does: nothing of it is recorded."""
+        """Record nothing during a search, which does not use the ordinary forward pass."""
         tape = self.model.tape
         recording, tape.recording = tape.recording, None
         try:
@@ -331,5 +331,5 @@ def _padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Te
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:
-    exact = torch.promote_types(tensor.dtype, torch.float32)  # numpy knows no bfloat16
+    exact = torch.promote_types(tensor.dtype, torch.float32)  # numpy has no bfloat16
     return tensor.detach().to("cpu", exact).numpy()

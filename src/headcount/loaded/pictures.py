@@ -66,7 +66,7 @@ def plot_matrix(
 
 
 def new_axes(columns: int, rows: int) -> Axes:
-    """Axes of a new figure with room for so many tokens."""
+    """Axes of a new figure with room for this many tokens."""
     from headcount.picture import Picture
 
     figure = Picture(figsize=(1.6 + CELL * columns, 1.4 + CELL * rows), layout="constrained")

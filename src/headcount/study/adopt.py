@@ -1,4 +1,4 @@
-"""Take a run that was trained before into a study: `python -m headcount.study.adopt RUN OUT`."""
+"""Copy a run that was trained before into a study: `python -m headcount.study.adopt RUN OUT`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headcount.run import load_run
 
 
 def adopt(run: Path, out: Path) -> None:
-    """Copy what makes a run, without its checkpoints and analyses."""
+    """Copy the files of a run, without its checkpoints and analyses."""
     load_run(run)  # a damaged run is refused before it is copied
     with atomic_folder(out) as partial:
         for path in run.iterdir():

@@ -1,4 +1,4 @@
-"""A full model with all that was made from it: the unit that figures and claims look at."""
+"""A full model with everything derived from it: the unit that figures and claims work on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headcount demo`: the paper's story on a small model, every number computed on the spot.
+"""`headcount demo`: the paper's story on a small model, with every number computed as it runs.
 
 The demo is a small study: the model that ships with the package (or one trained here) is scored,
 its heads are ranked and named, most of them are pruned, and a report is written.
@@ -81,8 +81,8 @@ def run_demo(
 def first_look(run: Path) -> Iterator[str]:
     """What can be said at once: two translations, and heads by name on sentences made here.
 
-    The sentences come from the package's own small grammar, with gold trees, so that neither a
-    download nor a parser stands between a newcomer and the first result.
+    The sentences come from the package's own small grammar, with gold trees, so that the first
+    result needs neither a download nor a parser.
     """
     model = load_run(run)
     for english, french in zip(SENTENCES, translate_lines(model, SENTENCES), strict=True):
@@ -230,7 +230,7 @@ def _what_went(results: StudyResults) -> list[str]:
 
 
 def _other_text(results: StudyResults) -> list[str]:
-    """A pruned model has trained on the demo's text; the shipped one perhaps never saw its like."""
+    """Note that a pruned model was trained on the demo's text, and the shipped one perhaps not."""
     full, _ = _models(results)
     data, here = full.config.data, results.pair(full).corpus
     if data.folder is not None or data.name == here:  # trained in this study, or on this text

@@ -97,7 +97,7 @@ class ModelAttention:
             return cls(str(stored["model"]), layout, sentences, str(stored["made_from"]))
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{where} is no attention data ({error!r}).", "Make it again."
+                f"{where} is not attention data ({error!r}).", "Make it again."
             ) from error
 
     def weights(self, number: int) -> dict[Head, np.ndarray]:
@@ -115,7 +115,7 @@ class ModelAttention:
 
 
 def choose_sentences(lines: Iterable[str], count: int = SENTENCES) -> list[str]:
-    """So many different sentences of a length that can be looked at, evenly spread."""
+    """`count` different sentences of a readable length, evenly spread."""
     different = list(dict.fromkeys(line.strip() for line in lines if line.strip()))
     low, high = WORDS
     fitting = [line for line in different if low <= len(line.split()) <= high] or different
@@ -193,7 +193,7 @@ def write_explorer(
 
 
 def read_explorer(results: StudyResults) -> list[ModelAttention]:
-    """The attention data of a study, as far as it is there, in the order of its models."""
+    """The attention data of a study, where it exists, in the order of its models."""
     paths = [inside(results.out / EXPLORER, model.id, ".json") for model in results.models]
     return [
         ModelAttention.from_json(read_json(path), str(path)) for path in paths if path.is_file()
@@ -215,7 +215,7 @@ def explored_models(results: StudyResults, most: int = MODELS) -> list[StudyMode
 def fit(models: Sequence[ModelAttention], budget: int) -> list[ModelAttention]:
     """The same models with as many sentences as take up at most `budget` bytes in all.
 
-    The first so many sentences of each model are kept, so that models that read the same sentences
+    The first sentences of each model are kept, so that models that read the same sentences
     can still be compared.
     """
     longest = max((len(model.sentences) for model in models), default=0)

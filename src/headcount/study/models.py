@@ -70,7 +70,7 @@ class Model:
 
 
 def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
-    """The full model of a pair first, then everything that is made from it."""
+    """The full model of a pair first, then everything derived from it."""
     full = Model(f"{pair.name}-full", pair.name, pair.domain, FULL)
     pruning = study.pruning_of(pair)
     models = [full]

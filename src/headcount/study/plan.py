@@ -1,4 +1,4 @@
-"""From a study's recipe to its stages, every one a command that a person could run by hand."""
+"""From a study's recipe to its stages, each of them a command that can be run by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECONDS_A_TRANSLATION = 0.05
 
 
 def make_plan(study: StudyConfig, folder: Path) -> list[Stage]:
-    """All stages, needs before what needs them."""
+    """All stages, each after those that it needs."""
     stages: list[Stage] = []
     for pair in study.pairs:
         stages += _pair_stages(study, pair, folder)
@@ -69,7 +69,7 @@ def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[
 
 
 def _side(corpus: Path, split: str, language: str) -> str:
-    """One side of a corpus; what is still to be fetched will not be packed."""
+    """One side of a corpus; a corpus that is still to be fetched will not be compressed."""
     plain = corpus / f"{split}.{language}"
     packed = plain.with_name(f"{plain.name}.gz")
     return str(packed if packed.is_file() and not plain.is_file() else plain)

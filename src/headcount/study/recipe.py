@@ -23,7 +23,9 @@ def _keep_method(text: str) -> str:
     name = canonical(text)
     known = [method.name for method in METHODS.values() if method.needs == "keep"]
     if name not in known:
-        raise ValueError(f"no way to choose a number of heads; choose among {', '.join(known)}")
+        raise ValueError(
+            f"not a method that keeps a number of heads; choose among {', '.join(known)}"
+        )
     return name
 
 
@@ -80,7 +82,7 @@ class PairConfig(Section):
     recipe: Path
     """The training recipe, relative to this file."""
     set: tuple[str, ...] = ()
-    """Changes to it, as `--set` has them: `[model.layers=3]`."""
+    """Changes to it, as for `--set`: `[model.layers=3]`."""
     run: Path | None = None
     """A run trained before; the recipe then only says what its data is and how twins train."""
     conllu: Path | None = None

@@ -1,6 +1,6 @@
 """A study folder read back as typed values: what figures, tables, claims and the report work on.
 
-The layout is a contract with whatever runs a study:
+The layout is a contract with the code that runs a study:
 
     study.json               title, created, pairs, models, versions, seeds, times (see `_parse`)
     runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
@@ -62,7 +62,7 @@ class GateHistory:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyModel(Model):
-    """A model of a study with all that its run folder and its scores say of it."""
+    """A model of a study with everything from its run folder and its scores."""
 
     folder: Path
     config: Config
@@ -233,8 +233,8 @@ def _single(folder: Path) -> StudyResults:
 
 
 def _with_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
-    """A model with whatever its run folder holds."""
-    with parsing(run, "Restore its files, or make the run again."):
+    """A model with everything that its run folder holds."""
+    with parsing(run, "Restore its files, or create the run again."):
         return _read_analyses(run, scores, **known)
 
 
@@ -258,7 +258,7 @@ def _read_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
 
 
 def _gates(run: Path, pruning: Mapping[str, Any] | None) -> GateHistory | None:
-    """What `metrics.jsonl` says of gates; heads are all that could be pruned, in order."""
+    """What `metrics.jsonl` says about gates; `heads` are all that could be pruned, in order."""
     if pruning is None:
         return None
     path = run / PRUNING

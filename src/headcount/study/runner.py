@@ -1,4 +1,4 @@
-"""Running a study's stages: what is done is skipped, what was killed goes on, some side by side."""
+"""Running a study's stages: finished ones are skipped, killed ones resumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_SECONDS = 0.2
 
 @dataclass
 class Running:
-    """A stage under way."""
+    """A running stage."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -69,7 +69,7 @@ class Runner:
             self._stop()
 
     def seconds_left(self) -> float:
-        """A rough estimate for what is still to do, given how many stages run side by side."""
+        """A rough estimate of the time left, for this many stages side by side."""
         total = 0.0
         for name in self.chosen:
             if name in self.finished:
@@ -113,12 +113,14 @@ class Runner:
         else:
             return UserError(
                 f"Stage {name} failed: {_last_line(log.read_text(errors='replace'))}",
-                f"See {log}; the same command goes on from here.",
+                f"See {log}; the same command continues from here.",
             )
-        return UserError(f"Stage {name} {what}.", f"The same command goes on from here; see {log}.")
+        return UserError(
+            f"Stage {name} {what}.", f"The same command continues from here; see {log}."
+        )
 
     def _stop(self) -> None:
-        """Ask what still runs to save and end."""
+        """Ask running stages to save and end."""
         for running in self.running:
             running.process.send_signal(signal.SIGTERM)
         for running in self.running:

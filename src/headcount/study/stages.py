@@ -1,9 +1,9 @@
 """One stage of a study: a command, what it needs, and whether it has been done.
 
 A stage is done when its stamp carries the hash of all its inputs (the command itself, the files
-it names and the hashes of the stages it needs) and what it makes says of itself that it is
-complete. So nothing is ever repeated, a change in a recipe repeats exactly what depends on it, and
-a training that was cut short is never taken for a finished one.
+it names and the hashes of the stages it needs) and its results are complete. So nothing is ever
+repeated, a change in a recipe repeats exactly what depends on it, and a training that was cut short
+is never taken for a finished one.
 """
 
 from __future__ import annotations
@@ -65,14 +65,14 @@ class Stage:
     seconds: float = 60.0
 
     def complete(self) -> bool:
-        """Whether all that the stage makes is there, and whole."""
+        """Whether everything that the stage makes exists and is complete."""
         whole = COMPLETE.get(self.kind, Path.exists)
         return all(path.exists() and whole(path) for path in self.makes)
 
 
 @dataclass
 class Book:
-    """What is known on disk about the stages of a study folder."""
+    """What the study folder records about its stages."""
 
     folder: Path
     stages: dict[str, Stage]
@@ -87,7 +87,7 @@ class Book:
         return book
 
     def done(self, name: str) -> bool:
-        """Whether the stage has been finished with these very inputs."""
+        """Whether the stage has been finished with exactly these inputs."""
         stamp = self.stamp(name)
         stamped = stamp.get("hash") == self.hashes[name] and "seconds" in stamp
         return stamped and self.stages[name].complete()
@@ -103,7 +103,7 @@ class Book:
         return self.folder / "stages" / f"{name.replace('/', '--')}.log"
 
     def begin(self, name: str) -> list[str]:
-        """Record that a stage begins; the command to run, which goes on where it was killed."""
+        """Record that a stage begins; returns the command to run, which resumes a killed stage."""
         stage, stamp = self.stages[name], self.stamp(name)
         begun = stamp.get("hash") == self.hashes[name]
         there = "seconds" not in stamp or all(path.exists() for path in stage.makes)
@@ -124,7 +124,7 @@ class Book:
         write_json(self._stamp_path(name), stamp | {"seconds": seconds})
 
     def pause(self, name: str) -> None:
-        """Record the time of a stage that was stopped and will go on later."""
+        """Record the time of a stage that was stopped and will be resumed later."""
         stamp = self.stamp(name)
         write_json(
             self._stamp_path(name), stamp | {"spent": stamp["spent"] + time.time() - stamp["began"]}
@@ -169,6 +169,6 @@ def start(command: list[str], log: Path, threads: int) -> subprocess.Popen[bytes
 
 
 def _end_with_parent() -> None:
-    """A stage must not go on by itself when the study was killed: the next one would meet it."""
+    """A stage must end when the study is killed: otherwise it would collide with the next one."""
     set_signal_at_parents_death = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
     ctypes.CDLL(None).prctl(set_signal_at_parents_death, signal.SIGTERM)

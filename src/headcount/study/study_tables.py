@@ -1,4 +1,4 @@
-"""The tables of a study: the paper's two, and what stands behind its figures."""
+"""The tables of a study: the paper's two, and the numbers behind its figures."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def all_tables(results: StudyResults) -> list[Table]:
 
 
 def _without_single_setting(table: Table) -> Table:
-    """Which setting a row is of need not be shown where all are of the same."""
+    """The column of settings is left out if all rows have the same one."""
     if len({row.get("setting") for row in table.rows}) > 1:
         return table
     return replace(table, columns=tuple(c for c in table.columns if c.key != "setting"))
@@ -195,7 +195,7 @@ def _model_row(model: StudyModel) -> dict[str, Cell]:
 
 
 def describe(model: StudyModel) -> str:
-    """How a model was made, in a few words."""
+    """How a model was obtained, in a few words."""
     if model.kind == FULL:
         return "full model"
     if model.kind == SCRATCH:
@@ -296,7 +296,7 @@ def bench_table(results: StudyResults) -> Table | None:
     return Table(
         "bench",
         "Speed",
-        "Milliseconds a sentence (median over rounds), size on disk, and the arithmetic that is"
+        "Milliseconds per sentence (median over rounds), size on disk, and the arithmetic that is"
         " left of the first model's, per cent.",
         (
             Column("run", "model"),

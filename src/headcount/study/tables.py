@@ -113,7 +113,7 @@ class Table:
 
 
 def csv_text(rows: Sequence[Mapping[str, Cell]], first: Sequence[str] = ()) -> str:
-    """Rows as CSV, the columns in order of their first appearance, the given ones first."""
+    """Rows as CSV, with `columns` first, then others in order of appearance."""
     names = list(dict.fromkeys([*first, *(name for row in rows for name in row)]))
     buffer = io.StringIO()
     writer = csv.DictWriter(buffer, fieldnames=names, lineterminator="\n")

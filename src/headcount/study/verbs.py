@@ -27,7 +27,7 @@ def study(
     """The whole paper from one recipe: train, rank, name, prune, score, draw, check its claims.
 
     recipe  a study's recipe: see recipes/study-*.yaml
-    out     the study's folder; call again to go on
+    out     the study's folder; call again to continue
     only    run these stages (names or patterns) and what they need
     until   run up to this stage
     jobs    stages that may run side by side

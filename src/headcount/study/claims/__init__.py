@@ -10,7 +10,7 @@ from headcount.study.claims.verdict import Verdict, check_claims
 from headcount.study.results import StudyResults
 
 CLAIMS = [*HEAD_CLAIMS, *ENCODER_CLAIMS, *ALL_SITES_CLAIMS]
-"""What a report checks, in the order of the paper; one's own can be appended."""
+"""What a report checks, in the order of the paper; you can append your own."""
 
 
 def check(results: StudyResults) -> list[Verdict]:

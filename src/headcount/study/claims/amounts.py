@@ -97,7 +97,7 @@ def decide_difference(
 
 
 def _what_would_decide(difference: Difference, limit: float, seeds: int) -> str:
-    """What a study would need for a verdict on a difference that is too close to the limit."""
+    """What a study needs to decide on a difference that is too close to the limit."""
     ways = []
     if not difference.paired:
         ways.append("scoring the models again (it keeps counts per sentence for a paired test)")

@@ -1,4 +1,4 @@
-"""What chance gives: values of heads shuffled within their layers."""
+"""Comparison with chance: values of heads shuffled within their layers."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Two ways of reading what the paper calls a head's share of its layer's relevance (App. A.3).
 
 The paper sums signed relevance over a head's neurons and divides by the layer's sum, so that a
-head that speaks against the predicted word has a negative share. Taking absolute values first
+head that lowers the predicted word's logit has a negative share. Taking absolute values first
 keeps every share between 0 and 1. Claims about relevance are tested under both.
 """
 

@@ -1,4 +1,4 @@
-"""What a claim is, what looking at one model gives, and how that becomes a verdict on a study."""
+"""Claims, findings about single models, and how these become a verdict on a study."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def undecided(reason: str, **numbers: Number) -> Finding:
 
 
 def untestable(reason: str) -> Finding:
-    """A finding where the study has nothing to look at."""
+    """A finding for which the study has no data."""
     return Finding(UNTESTABLE, reason)
 
 
 def decide_against_chance(
     criterion: bool, p_value: float, draws: int, reason: str, remedy: str, **numbers: Number
 ) -> Finding:
-    """A criterion that chance must not meet too: met, but too easily by chance, is undecided."""
+    """A finding that is undecided if the criterion is met but chance meets it too often."""
     numbers = {**numbers, "p_value": p_value, "p_value_floor": 1 / (draws + 1)}
     text = f"{reason} ({p_text(p_value, draws)})."
     if criterion and p_value >= SIGNIFICANT:
@@ -122,7 +122,7 @@ class Verdict:
             return tested[0]
         if HOLDS in tested:
             return MIXED
-        return FAILS  # some fail, of the others we do not know
+        return FAILS  # some fail, the others are unknown
 
     @property
     def label(self) -> str:

@@ -87,7 +87,7 @@ def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
 
 
 def sentence_to_show(data: ModelAttention) -> int:
-    """The first sentence of a handy length with a token far rarer than the others, or the first."""
+    """The first readable sentence with a token far rarer than the others, or else the first."""
     low, high = LENGTHS
     fitting = [
         number
@@ -115,7 +115,7 @@ def attention_map(case: Case, data: ModelAttention, head: Head, number: int) -> 
 
 
 def rarest_tokens(sentence: SentenceAttention, number: int = 2) -> frozenset[int]:
-    """Places of the tokens that are rarest in the training data."""
+    """Indices of the tokens that are rarest in the training data."""
     counts = sentence.counts or ()
     order = sorted(range(len(counts)), key=lambda place: counts[place])
     return frozenset(order[:number])

@@ -92,7 +92,7 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Nothing:
-    """A figure that would be empty: the sentence that stands in its place."""
+    """A figure that would be empty: a sentence takes its place."""
 
     name: str
     sentence: str
@@ -153,7 +153,7 @@ def open_frame(axes: Axes) -> None:
 
 
 def bare(axes: Axes) -> None:
-    """No frame and no tick marks: the cells of a grid speak for themselves."""
+    """No frame and no tick marks, for grids of cells."""
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
 

@@ -1,4 +1,4 @@
-"""Gates over training as a small animation, as the authors have shown it: one cell a head."""
+"""Gates over training as a small animation, as the authors have shown it: one cell per head."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def write_gate_animation(model: StudyModel, path: Path) -> None:
 
 
 def frame_times(gates: GateHistory) -> list[int]:
-    """Places in the history, evenly spread, the first and the last among them."""
+    """Indices into the history, evenly spread, including the first and the last."""
     last = len(gates.updates) - 1
     count = min(FRAMES, last + 1)
     return [round(number * last / max(1, count - 1)) for number in range(count)]

@@ -147,7 +147,7 @@ def _finish(axes: Axes, title: str) -> None:
 
 
 def _over_training(axes: Axes, model: StudyModel) -> list[dict[str, Cell]]:
-    """Panel (c): one line a head."""
+    """Panel (c): one line per head."""
     gates = model.gates
     assert gates is not None
     kept = set(model.heads.heads())

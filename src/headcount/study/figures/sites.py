@@ -113,7 +113,7 @@ def _models(case: Case) -> list[StudyModel]:
 
 
 def _lines(axes: Axes, case: Case, counters: Mapping[str, Counter]) -> None:
-    """One line a counter; in per cent of the full model where the counts differ there."""
+    """One line per counter; in per cent of the full model where the counts differ there."""
     models = _models(case)
     totals = {name: count(case.full) for name, count in counters.items()}
     relative = len(set(totals.values())) > 1

@@ -1,7 +1,7 @@
 """How heads specialise while a model trains; the paper does not show this.
 
 Heads take on functions long after BLEU has stopped rising quickly. These curves answer the first
-question about one's own model: has it trained long enough to be analysed?
+question about any new model: has it been trained long enough to be analysed?
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POSITIONAL = 0.9
 
 @dataclass(frozen=True)
 class Curves:
-    """What a training logged of its heads: `values[key]` after so many source `tokens`."""
+    """What a training logged about its heads: `values[key]` at each number of `tokens`."""
 
     label: str
     tokens: tuple[float, ...]
@@ -86,7 +86,7 @@ def specialisation_figure(results: StudyResults) -> Drawing | None:
             if any(curve.relations for curve in curves)
             else ""
         )
-        + ". Curves that still rise say that the model has not trained long enough.",
+        + ". Curves that still rise show that the model has not been trained long enough.",
         _draw(curves, phone=False),
         [row for curve in curves for row in _rows(curve)],
         alt=f"Specialisation against source tokens seen; at the end, {last.label}: {ends}.",

@@ -120,7 +120,7 @@ def _render(
 
 
 def environment() -> Environment:
-    """Templates of this folder, with everything escaped that they are given."""
+    """Templates of this folder, with all values escaped."""
     jinja = Environment(
         loader=FunctionLoader(_read), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
@@ -134,7 +134,7 @@ def page_parts() -> tuple[str, str]:
 
 
 def embed(value: Any) -> Markup:
-    """JSON that can stand inside a `<script>` element whatever strings are in it."""
+    """JSON that is safe inside a `<script>` element, with any strings in it."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
@@ -184,7 +184,7 @@ def _image(results: StudyResults, name: str) -> str:
 
 
 def _gates(results: StudyResults) -> dict[str, Any] | None:
-    """Gates over training in per cent, at no more times than an eye can follow."""
+    """Gates over training in per cent, at a limited number of points in time."""
     model = watched_model(results)
     if model is None or model.gates is None:
         return None

@@ -1,4 +1,4 @@
-"""What was found in a few sentences, every number of them computed."""
+"""The findings in a few sentences, with computed numbers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def story(results: StudyResults) -> list[tuple[str, list[str]]]:
 
 
 def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]]:
-    """What has not been asked of a single run yet, and the command that asks it."""
+    """What has not been measured for a single run yet, and the command for it."""
     if results.is_study:
         return []
     model, run = results.models[0], results.folder.name

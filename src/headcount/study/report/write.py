@@ -100,7 +100,7 @@ def _draw(results: StudyResults, progress: Progress) -> list[Drawing | Nothing]:
 def explorer_lines(
     results: StudyResults, source: Path | None, count: int
 ) -> dict[str, Sequence[str]]:
-    """Sentences for each source language: of the given file, or of a corpus that is still there."""
+    """Sentences for each source language: from `source`, or from a corpus that still exists."""
     languages = [results.pair(model).source for model in results.models]
     if source is not None:
         lines = choose_sentences(read_lines(require_file(source)), count)
