@@ -78,7 +78,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "another width": (change(d_model=18), "do not fit"),
     "a smaller vocabulary": (change(vocab_size=50), "but the model only 50"),
     "no heads": (change(encoder_attention_heads=0), "encoder_attention_heads 0"),
-    "not a tokeniser": (without_tokenizer, "tokeniser"),
+    "no tokeniser": (without_tokenizer, "tokeniser"),
     "a tokeniser of noise": (
         lambda folder: (folder / "tokenizer.json").write_text("{]"),
         "tokeniser",
