@@ -1,4 +1,4 @@
-"""Beam-4 translation, sentences a second, against JoeyNMT, Hugging Face and CTranslate2.
+"""Beam-4 translation, sentences per second, against JoeyNMT, Hugging Face and CTranslate2.
 
     python benchmarks/decoding.py [--run RUN --src F] [--singles 24] [--sentences 96] [--rounds 5]
 
@@ -147,7 +147,7 @@ def _describe(run: Run) -> dict[str, Any]:
 def _measure(
     batch: str, own: Contender, others: dict[str, Contender], rounds: int
 ) -> dict[str, Any]:
-    """Every peer and headcount in that peer's way, all in turns."""
+    """Every peer, and headcount with that peer's settings, taking turns."""
     work = {}
     for name, each in others.items():
         work[name] = partial(each.run, batch)

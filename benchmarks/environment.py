@@ -42,7 +42,7 @@ OPTIONAL = ("eole==0.6.4", "pyonmttok==1.38.1")
 
 
 def peers_python(folder: Path = DEFAULT) -> Path:
-    """The interpreter of the peers' environment, which is made where it is missing or outdated."""
+    """The interpreter of the peers' environment, which is created if it is missing or outdated."""
     python = folder / "bin" / "python"
     torch = f"torch=={_installed('torch').split('+')[0]}"
     wanted = "\n".join([torch, *WITH_DEPENDENCIES, *ALONE, *OPTIONAL])
@@ -62,7 +62,7 @@ def peers_python(folder: Path = DEFAULT) -> Path:
         _run([*pip, "--no-deps", *OPTIONAL])
     except subprocess.CalledProcessError:
         again = f"delete {stamp} to try again"
-        print(f"Not installed: {', '.join(OPTIONAL)}; benchmarks go on without ({again}).")
+        print(f"Not installed: {', '.join(OPTIONAL)}; benchmarks run without ({again}).")
     stamp.write_text(wanted + "\n", encoding="utf-8")
     return python
 

@@ -4,7 +4,7 @@
 
 Every run is exported in float32 and int8. Search is the same everywhere, CTranslate2's default:
 greedy, and beam 4 that stops with 4 finished hypotheses, scores divided by the number of tokens.
-One thread. Speed is sentences a second of CPU time, which a busy machine changes less than the
+One thread. Speed is sentences per second of CPU time, which a busy machine changes less than the
 clock; contestants take turns, the first round warms up. Results go to
 benchmarks/results/exports.json.
 """
@@ -159,7 +159,7 @@ def _measure(
 def _interleaved(
     contestants: list[dict[str, Any]], chosen: range, beam: int, batch: int, rounds: int
 ) -> list[float]:
-    """Sentences a second of CPU time: medians over rounds in which contestants take turns."""
+    """Sentences per second of CPU time: medians over rounds in which contestants take turns."""
     seconds: list[list[float]] = [[] for _ in contestants]
     for number in range(rounds + 1):
         for turn in range(len(contestants)):

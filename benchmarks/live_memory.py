@@ -1,4 +1,4 @@
-"""How many bytes of tensors are alive at once, whatever the allocator keeps or gives back."""
+"""How many bytes of tensors are alive at once, regardless of what the allocator keeps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LiveMemory(TorchDispatchMode):
-    """The peak of the tensors that were made inside the context and are still in use.
+    """The peak of the tensors that were created inside the context and are still in use.
 
     What an operation allocates and frees within itself is not seen.
     """

@@ -3,7 +3,7 @@
     python benchmarks/lrp.py [--run RUN --src F --ref F] [--sentences 256] [--rounds 3]
 
 Without a run: an untrained model of `small-cpu`'s shape (6 + 6 layers of 8 heads, 128 wide, 8000
-tokens a side) on sentence pairs of the built-in corpus. The decoder reads the references, so that
+tokens per side) on sentence pairs of the built-in corpus. The decoder reads the references, so that
 all contenders see the same prefixes; decoding is not part of it.
 
 In every round these take turns in one process on the same sentences:
@@ -180,7 +180,7 @@ def _backward(model: Transformer, batches: list[Batch], weights: bool) -> None:
 def _compare(
     model: Transformer, batches: list[Batch], slow: list[Batch], rounds: int, clock: Clock
 ) -> dict[str, Any]:
-    """Milliseconds a step of every contender by a clock, and ratios within each round."""
+    """Milliseconds per step of every contender by a clock, and ratios within each round."""
     work: dict[str, tuple[Callable[[], object], int]] = {}
     steps, slow_steps = (sum(sum(b.steps) for b in group) for group in (batches, slow))
     for name, rule in RULES.items():
@@ -240,7 +240,7 @@ def _roofline(model: Transformer, batches: list[Batch], slow: list[Batch]) -> di
 def _interleaved(
     work: dict[str, tuple[Callable[[], object], int]], rounds: int, clock: Clock
 ) -> dict[str, list[float]]:
-    """Milliseconds a step; the first round only warms up."""
+    """Milliseconds per step; the first round only warms up."""
     times: dict[str, list[float]] = {name: [] for name in work}
     for number in range(rounds + 1):
         for name, (run, steps) in work.items():

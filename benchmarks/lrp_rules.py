@@ -74,7 +74,7 @@ def measured(
 
 
 def layers_of(heads: list[Head], sites: tuple[str, ...] = SITES) -> list[list[int]]:
-    """Places of the heads of each layer."""
+    """Indices of the heads of each layer."""
     places: dict[tuple[str, int], list[int]] = {}
     for i, head in enumerate(heads):
         if head.site in sites:
@@ -144,7 +144,7 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
 
 
 def digest(folder: Path) -> str:
-    """Which weights a run has: it may be trained on while this takes its time."""
+    """A hash of a run's weights: it may be trained further while this runs."""
     return hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()[:16]
 
 
@@ -213,7 +213,7 @@ def main() -> None:
         comparison["checkpoints"] = lasting(run, sentences, checkpoints)
         if digest(folder) != weights or not set(checkpoints) <= set(list_checkpoints(folder)):
             raise SystemExit(
-                f"{folder} was trained on meanwhile: these are figures of no one model."
+                f"{folder} was trained further in the meantime: these figures mix two models."
             )
         print(
             f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(comparison)}\n", flush=True

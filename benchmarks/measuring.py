@@ -1,4 +1,4 @@
-"""Measuring in turns: whatever else the machine does meets all contenders alike."""
+"""Measuring in turns, so that other load on the machine affects all contenders alike."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Contender:
         return self.finish()
 
     def begin(self, task: str) -> None:
-        """Start a task and do not wait for it."""
+        """Start a task without waiting for it."""
         assert self.versions
         assert self.process.stdin is not None
         self.process.stdin.write(task + "\n")
@@ -101,7 +101,7 @@ class Team:
 
 
 def take_turns(work: Mapping[str, Callable[[], Cost]], rounds: int) -> dict[str, list[Cost]]:
-    """What each contender's work costs in every round, in another order each time.
+    """What each contender's work costs in every round, in a different order each time.
 
     One more round, the first, warms up and is not counted.
     """
@@ -140,7 +140,7 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def machine() -> dict[str, Any]:
-    """Where this was measured, and how busy it was meanwhile."""
+    """Where this was measured, and how busy the machine was."""
     return {
         "cpu": _cpu_name(),
         "cores": os.cpu_count(),

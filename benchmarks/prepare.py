@@ -52,7 +52,9 @@ BATCH_TOKENS, DEVICE_TOKENS = 16000, 4000
 def main() -> None:
     options = _options()
     if options.rounds > 1 and not options.python:
-        sys.exit("--rounds is for peers (--python): alone, a second round would find all prepared.")
+        sys.exit(
+            "--rounds is for peers (--python): alone, later rounds would find it prepared."
+        )
     if options.step:
         results = STEPS[options.step](options.folder, options.vocabulary)
         print(json.dumps({**results, **_cpu_used()}))
@@ -84,7 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--pairs", default="100000,1000000,2000000")
     parser.add_argument("--texts", default="repeated,varied")
     parser.add_argument("--vocabulary", type=int, default=8000)
-    parser.add_argument("--scratch", type=Path, help="where the texts are written meanwhile")
+    parser.add_argument("--scratch", type=Path, help="a folder for temporary texts")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "prepare.json")
     parser.add_argument("--python", help="interpreter that has the peers; without it no peers")
     parser.add_argument("--rounds", type=int, default=1, help="how often everything is measured")
@@ -110,7 +112,7 @@ def _prepare(folder: Path, vocabulary: int) -> dict[str, Any]:
 
 def _together(folder: Path, vocabulary: int) -> dict[str, Any]:
     tokenizers = [_learned(folder, side, vocabulary) for side in SIDES]
-    with tempfile.TemporaryDirectory(dir=folder) as out:  # every round anew
+    with tempfile.TemporaryDirectory(dir=folder) as out:  # again in every round
         return _encoded(folder, tokenizers, Path(out) / "shards")
 
 

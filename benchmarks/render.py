@@ -176,8 +176,8 @@ def _training(result: Results) -> str:
     head = ("", "source tokens / CPU s", "source tokens / wall s", "of matrix peak", "memory")
     losses = ", ".join(f"{name} {loss:.5f}" for name, loss in result["same_loss"].items())
     text = (
-        f"{_place(result)} {result['updates']} updates a round, {result['rounds']} rounds,"
-        f" {result['threads']} thread. Matrix peak: {_figure(result['peak_gflops_cpu'])} GFLOPS a"
+        f"{_place(result)} {result['updates']} updates per round, {result['rounds']} rounds,"
+        f" {result['threads']} thread. Matrix peak: {_figure(result['peak_gflops_cpu'])} GFLOPS per"
         f" CPU second. Loss of the same weights on the same batch: {losses}. {_versions(result)}"
     )
     if result.get("left_out"):
@@ -278,7 +278,7 @@ def _pruned(result: Results) -> str:
                 cost += f"{each['quartiles'][1]})"
                 speed = f"{each['speed_up']:.2f}x", f"{each['ceiling']:.2f}x"
                 rows.append((name, task, cost, *speed))
-    head = ("model", "task", "CPU ms a sentence (quartiles)", "speed-up", "ceiling")
+    head = ("model", "task", "CPU ms per sentence (quartiles)", "speed-up", "ceiling")
     note = (
         "Speed-ups above the ceiling: it counts multiply-adds, and heads also cost softmax and"
         " copying."
@@ -306,7 +306,7 @@ def _optimisations(result: Results) -> str:
     tokens = _figure(result["source_tokens_per_cpu_second"])
     note = (
         f"{result['rounds']} rounds of {result['updates']} updates, 1 thread. With all of them"
-        f" {tokens} source tokens a CPU second and {result['peak_rss_mb']:.0f} MB. Each"
+        f" {tokens} source tokens per CPU second and {result['peak_rss_mb']:.0f} MB. Each"
         " is taken out alone, but where a row names two."
     )
     title = "## What each optimisation of training brings"

@@ -4,8 +4,8 @@
 
 Without a run: an untrained model of `small-cpu`'s shape (6 layers of 8 heads, 128 wide) on
 sentences of the built-in corpus. Parses are made beforehand; reading them is timed on its own. In
-every round three things take turns on the same batches: the forward pass (fused attention, nobody
-looking), the recorded forward pass, and the whole analysis (tokens, alignment, batches, recorded
+every round three things take turns on the same batches: the forward pass (fused attention, nothing
+recorded), the recorded forward pass, and the whole analysis (tokens, alignment, batches, recorded
 forward, counts).
 
 CPU seconds are what is compared: a busy machine changes them less than the clock. Memory is the

@@ -1,4 +1,4 @@
-"""Training speed, source tokens a second, against JoeyNMT, eole and Hugging Face's MarianMT.
+"""Training speed, source tokens per second, against JoeyNMT, eole and Hugging Face's MarianMT.
 
     python benchmarks/training.py [--corpus DIR] [--updates 8] [--rounds 7] [--threads 1]
 
@@ -180,13 +180,13 @@ def _leave_out(contenders: dict[str, Contender], peers: Path) -> list[str]:
     command = [str(peers), "-c", "import eole, pyonmttok"]
     if subprocess.run(command, capture_output=True).returncode == 0:
         return []
-    print(f"Going on without {EOLE}: it is not installed.", file=sys.stderr)
+    print(f"Continuing without {EOLE}: it is not installed.", file=sys.stderr)
     del contenders[EOLE]
     return [EOLE]
 
 
 def _same_losses(contenders: dict[str, Contender]) -> dict[str, float]:
-    """The loss of the first batch under headcount's weights, which must not depend on who asks."""
+    """The loss of the first batch under headcount's weights, which must be the same for all."""
     losses = {
         name: float(each.run("loss")["loss"])
         for name, each in contenders.items()

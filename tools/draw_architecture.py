@@ -39,7 +39,7 @@ WAYS = {
         "report.html",
     ),
 }
-"""Each way: its colour, its modules in two rows, and what it ends in."""
+"""Each way: its colour, its modules in two rows, and its result."""
 STARTS = (
     "a corpus",
     "the run,\na sentence",

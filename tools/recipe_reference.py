@@ -44,7 +44,7 @@ def reference(recipe: str) -> str:
 
 
 def written(page: str) -> str:
-    """A page with the tables between its markers put in anew."""
+    """A page with the tables between its markers replaced."""
     for recipe in SECTIONS:
         begin, end = f"<!-- reference: {recipe} -->\n", f"<!-- end of {recipe} -->"
         before, marker, rest = page.partition(begin)
@@ -119,7 +119,7 @@ def _default(field: FieldInfo) -> str:
 
 
 def check_all_documented() -> None:
-    """Stop where a section of a training recipe has no table."""
+    """Stop if a section of a training recipe has no table."""
     missing = [
         name
         for name, field in Config.model_fields.items()
