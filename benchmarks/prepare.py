@@ -52,9 +52,7 @@ BATCH_TOKENS, DEVICE_TOKENS = 16000, 4000
 def main() -> None:
     options = _options()
     if options.rounds > 1 and not options.python:
-        sys.exit(
-            "--rounds is for peers (--python): alone, later rounds would find it prepared."
-        )
+        sys.exit("--rounds is for peers (--python): alone, later rounds would find it prepared.")
     if options.step:
         results = STEPS[options.step](options.folder, options.vocabulary)
         print(json.dumps({**results, **_cpu_used()}))

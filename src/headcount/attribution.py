@@ -168,7 +168,7 @@ def attribute(
     source     a file with one sentence per line, or the sentences
     reference  their translations, for the decoder to read; without them, the model's own
     rule       of LRP; `zplus` is that of Voita et al. (2021), and gives no negative relevance
-    sentences  use so many only, evenly spread over the data
+    sentences  how many to use, spread evenly over the data; all by default
     save       write into the run's analysis folder, or into this one
     """
     run = run if isinstance(run, Run) else load_run(run, default_device())

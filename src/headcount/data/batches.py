@@ -103,7 +103,7 @@ def collate(
 ) -> Batch:
     """Read the pairs `indices` and pad them to the longest.
 
-    With `sizes`, [batch], each row is made of so many pairs, one after the other.
+    With `sizes`, [batch], each row is made of that many pairs, one after the other.
     """
     source, source_lengths = gather(pairs.source_ids, pairs.source_offsets, indices)
     target, target_lengths = gather(pairs.target_ids, pairs.target_offsets, indices)

@@ -26,7 +26,7 @@ ROUNDED_LIMIT = 0.5
 """How far they may be apart, in the mean, where weights are rounded to fewer bits."""
 
 TIES = 100
-"""One of so many translations may differ: where two tokens are equally probable to five digits."""
+"""One of this many translations may differ where two tokens are equally probable to five digits."""
 
 _LONGEST = 48
 

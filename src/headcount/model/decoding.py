@@ -89,7 +89,7 @@ class Search:
         return float(log_probability / base**self.length_penalty)
 
     def limit(self, source: int, positions: int) -> int:
-        """The largest number of tokens, EOS included, for a source of so many."""
+        """The largest number of tokens, EOS included, for a source of this length."""
         return max(1, min(int(self.max_ratio * source) + self.max_extra, positions))
 
 

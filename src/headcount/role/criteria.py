@@ -21,7 +21,7 @@ class Criteria:
     rare_ratio      and how many times chance that is: in a sentence of three tokens, chance is 2/3
     least           instances that a syntactic role needs; by default 1, and 30 when all relations
                     are analysed: some of those have a handful of instances
-    frequent        only sentences count with a token that is not among so many most frequent ones
+    frequent        only sentences with a token that is not among this many most frequent ones count
     """
 
     threshold: float = positional.THRESHOLD

@@ -61,7 +61,7 @@ class RelevanceSums:
         self.last: tuple[Recording, Propagated] | None = None
 
     def add(self, recording: Recording, steps: Sequence[int], signed: bool = False) -> Sums:
-        """Relevance of a recorded batch whose sentences have so many generation steps.
+        """Relevance of a recorded batch whose sentences have these numbers of generation steps.
 
         `signed` uses signed sums regardless of the options. The same recording is not propagated a
         second time, unless neurons were summed by their absolute values.

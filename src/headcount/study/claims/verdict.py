@@ -76,7 +76,7 @@ SIGNIFICANT = 0.05
 
 
 def p_text(p_value: float, draws: int) -> str:
-    """`p = 0.023`; at the smallest value that so many random draws can give, a bound."""
+    """`p = 0.023`; a bound at the smallest value that the number of random draws allows."""
     floor = 1 / (draws + 1)
     if p_value <= floor * 1.0001:
         bound = 10.0 ** math.ceil(math.log10(floor))
