@@ -27,15 +27,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
     parser.add_argument("out", type=Path)
-    given = parser.parse_args()
-    roles = Roles.load(given.run / "analysis" / "roles.json")
+    arguments = parser.parse_args()
+    roles = Roles.load(arguments.run / "analysis" / "roles.json")
     figure = Figure(figsize=(10, 5), layout="constrained")
     grid, bars = figure.subplots(1, 2, width_ratios=(1.25, 1))
     draw_grid(grid, roles)
     draw_relations(bars, roles)
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(given.out, metadata={"Date": None})
-    write_table(given.out.with_suffix(".csv"), roles)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(arguments.out, metadata={"Date": None})
+    write_table(arguments.out.with_suffix(".csv"), roles)
 
 
 def write_table(path: Path, roles: Roles) -> None:
@@ -52,13 +52,13 @@ def write_table(path: Path, roles: Roles) -> None:
 def draw_grid(axes: Axes, roles: Roles) -> None:
     """One cell per head, coloured by its role; the number is its confidence in per cent."""
     used = set()
-    for head, found in roles.heads.items():
-        kind = found.roles[0].kind if found.roles else None
+    for head, head_roles in roles.heads.items():
+        kind = head_roles.roles[0].kind if head_roles.roles else None
         used.add(kind)
         colour = ROLES[kind].colour if kind else "#e8e8e8"
         axes.add_patch(Rectangle((head.index, head.layer), 0.94, 0.9, color=colour))
-        name = found.roles[0].name if found.roles and kind == "positional" else ""
-        text = f"{100 * (found.confidence or 0):.0f}\n{name}".strip()
+        name = head_roles.roles[0].name if head_roles.roles and kind == "positional" else ""
+        text = f"{100 * (head_roles.confidence or 0):.0f}\n{name}".strip()
         axes.text(
             head.index + 0.47,
             head.layer + 0.45,

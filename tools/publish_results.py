@@ -51,14 +51,16 @@ def main() -> None:
     parser.add_argument("--part", default="", help="a folder of its own in the results")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, default=PAGE)
-    given = parser.parse_args()
-    if given.part and (given.part in TAKEN or not re.fullmatch(r"\w[\w-]*", given.part)):
-        parser.error(f"--part {given.part}: choose a plain name, not one of {', '.join(TAKEN)}")
-    publish(given.study, given.out / given.part, given.out / SENTENCES)
-    if given.page.exists():
-        page = given.page.read_text(encoding="utf-8")
-        write_text(given.page, with_tables(page, given.out))
-    out = given.out / given.part
+    arguments = parser.parse_args()
+    if arguments.part and (
+        arguments.part in TAKEN or not re.fullmatch(r"\w[\w-]*", arguments.part)
+    ):
+        parser.error(f"--part {arguments.part}: choose a plain name, not one of {', '.join(TAKEN)}")
+    publish(arguments.study, arguments.out / arguments.part, arguments.out / SENTENCES)
+    if arguments.page.exists():
+        page = arguments.page.read_text(encoding="utf-8")
+        write_text(arguments.page, with_tables(page, arguments.out))
+    out = arguments.out / arguments.part
     print(f"{out}: {sum(1 for _ in out.rglob('*.*'))} files.")
 
 

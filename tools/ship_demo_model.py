@@ -111,10 +111,10 @@ def make_card(run: Run, corpora: list[Path], conllu: Path | None, note: str) -> 
         updates=training[-1]["update"],
         tokens=training[-1]["source_tokens"] / 1e6,
         note=note,
-        scores="\n".join(score_row(name, found) for name, found in scores.items()),
+        scores="\n".join(score_row(name, result) for name, result in scores.items()),
         signature=next(iter(scores.values())).bleu.signature,
         total=run.model.heads.count("enc"),
-        roles="\n\n".join(f"On {text}:\n\n{role_list(found)}" for text, found in heads.items()),
+        roles="\n\n".join(f"On {text}:\n\n{role_list(result)}" for text, result in heads.items()),
         texts="\n".join(credit(part.name) for part in run.config.data.parts),
     )
 
@@ -127,9 +127,9 @@ def score_row(name: str, scores: Scores) -> str:
 def role_list(result: Roles) -> str:
     """The heads that have a role, one line each."""
     lines = [
-        f"- `{head}` {role.sentence}, confidence {found.confidence:.2f}"
-        for head, found in result.heads.items()
-        for role in found.roles
+        f"- `{head}` {role.sentence}, confidence {head_roles.confidence:.2f}"
+        for head, head_roles in result.heads.items()
+        for role in head_roles.roles
     ]
     return "\n".join(lines) or "- none"
 

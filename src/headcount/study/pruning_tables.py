@@ -86,16 +86,16 @@ def _compared(
     models: Sequence[StudyModel], others: Sequence[StudyModel], name: str
 ) -> dict[str, Cell]:
     """A difference as people read it, and as numbers."""
-    found = bleu_difference(models, others)
-    known = math.isfinite(found.half_width)
+    difference = bleu_difference(models, others)
+    known = math.isfinite(difference.half_width)
     begin = "" if name == "full" else f"{name}_"
-    interval = f" ({found.low:+.2f} to {found.high:+.2f})" if known else ""
+    interval = f" ({difference.low:+.2f} to {difference.high:+.2f})" if known else ""
     return {
-        f"against_{name}": f"{found.value:+.2f}{interval}",
-        f"{begin}difference": found.value,
-        f"{begin}difference_low": found.low if known else None,
-        f"{begin}difference_high": found.high if known else None,
-        f"{begin}paired": int(found.paired),
+        f"against_{name}": f"{difference.value:+.2f}{interval}",
+        f"{begin}difference": difference.value,
+        f"{begin}difference_low": difference.low if known else None,
+        f"{begin}difference_high": difference.high if known else None,
+        f"{begin}paired": int(difference.paired),
     }
 
 
@@ -143,5 +143,5 @@ def findings_table(verdicts: Sequence[Verdict]) -> Table:
 def _under(verdict: Verdict, reading: str) -> str:
     """The verdict of one reading; of several models, for how many it holds."""
     read = [(label, dict(finding.readings)) for label, finding in verdict.findings]
-    found = tuple((label, readings[reading]) for label, readings in read if reading in readings)
-    return Verdict(verdict.claim, found).label if found else ""
+    findings = tuple((label, readings[reading]) for label, readings in read if reading in readings)
+    return Verdict(verdict.claim, findings).label if findings else ""
