@@ -48,7 +48,7 @@ def _installed(name: str) -> bool:
 
 
 def component(name: str, kind: str = "library") -> dict[str, Any]:
-    """One distribution as CycloneDX has it."""
+    """One distribution in CycloneDX's format."""
     about = metadata.metadata(name)
     version = metadata.version(name)
     licence = about.get("License-Expression") or (about.get("License") or "").split("\n")[0]

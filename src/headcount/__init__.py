@@ -66,8 +66,8 @@ class _Function:
     """A function of the package, imported when it is asked for.
 
     Some verbs have the name of their stage (`data`, `study`). Importing anything from such a stage
-    puts the stage's package under that name; a descriptor with `__set__` goes before it. The
-    function shares the package's attributes, so that `headcount.data.tokenizer` still works.
+    puts the stage's package under that name; a descriptor with `__set__` takes precedence over it.
+    The function shares the package's attributes, so that `headcount.data.tokenizer` still works.
     """
 
     def __init__(self, name: str, where: str) -> None:

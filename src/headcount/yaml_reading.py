@@ -18,7 +18,7 @@ class _Loader(yaml.SafeLoader):
         keys = set()
         for key, _ in node.value:
             if key.tag == "tag:yaml.org,2002:merge":
-                continue  # `<<` may stand beside the keys that it brings
+                continue  # keys that `<<` brings may be written out as well
             name = (key.tag, key.value) if isinstance(key, yaml.ScalarNode) else None
             if name in keys and name is not None:
                 raise yaml.MarkedYAMLError(

@@ -49,7 +49,7 @@ class SafeConsole(Console):
 
 
 # Progress and remarks go to standard error, results to standard output. Text is shown as it is:
-# square brackets in a path or a sentence are no markup.
+# square brackets in a path or a sentence are not markup.
 remarks = SafeConsole(stderr=True, highlight=False, markup=False)
 results = SafeConsole(highlight=False, markup=False, width=_width())
 

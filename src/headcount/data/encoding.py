@@ -32,7 +32,7 @@ from headcount.errors import UserError
 from headcount.files import bounded_lines
 
 BLOCK_LINES = 10_000
-BLOCKS_ALONE = 20  # each worker has to learn the words anew
+BLOCKS_ALONE = 20  # each worker has to build its own table of words
 BLOCKS_PER_WORKER = 3  # one being encoded, one waiting, one on its way back
 
 Progress = Callable[[int, int], None]

@@ -22,7 +22,7 @@ class Pairs(Protocol):
 
 
 class SizedPairs(Pairs, Protocol):
-    """Pairs with the length of every sentence at hand, [pairs], EOS not counted."""
+    """Pairs and the length of every sentence, [pairs], EOS not counted."""
 
     @property
     def source_lengths(self) -> np.ndarray: ...

@@ -143,7 +143,7 @@ def translation(model: Model, reading: Reading, off: list[str]) -> dict[str, Any
 
 
 def attention(model: Model, reading: Reading, off: list[str]) -> dict[str, Any]:
-    """The attention of every head, packed as the report's explorer has it, and confidence."""
+    """The attention of every head, packed as in the report's explorer, and confidence."""
     result = model.attention(reading, off=off)
     return {
         "tokens": result.source_tokens,

@@ -39,7 +39,7 @@ def explore(
              with the token that is in the printed address
     port     0 takes any that is free
     browser  open the page in the browser
-    started  hears the page's address
+    started  is called with the page's address
 
     Returns when it is interrupted (Ctrl-C).
     """

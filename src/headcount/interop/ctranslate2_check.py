@@ -93,7 +93,8 @@ class Comparison:
 
     @torch.inference_mode()
     def _own_log_probabilities(self) -> tuple[Tensor, Tensor]:
-        """Of every token as the run has it, and what it gains without banned ones; `[tokens]`."""
+        """The run's log-probability of every token, and its gain without banned ones;
+        `[tokens]`."""
         model, ids = self.run.model, self.run.target_tokenizer
         rows = [[*source, self.run.source_tokenizer.eos] for source in self.sources]
         inputs = pad_rows([[ids.start, *target] for target in self.greedy], ids.pad)

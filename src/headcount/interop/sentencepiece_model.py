@@ -168,7 +168,7 @@ def _unigram(proto: Any) -> dict[str, Any]:
     best = max((p.score for p in proto.pieces if p.type == _NORMAL), default=0.0)
 
     def score(piece: Any) -> float:
-        if piece.type == _USER_DEFINED:  # better than any way to cut it, as SentencePiece has it
+        if piece.type == _USER_DEFINED:  # better than any way to cut it, as in SentencePiece
             return len(piece.piece.encode("utf-8")) * float(best) - 0.1
         return float(piece.score) if piece.type == _NORMAL else 0.0
 

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         self.dropout = config.attention_dropout
         self.tape = tape
         self.gate: Tensor | None = None
-        self._relative = (relative,)  # in a tuple: its table is no parameter of this layer
+        self._relative = (relative,)  # in a tuple: its table is not a parameter of this layer
         self.inner = len(self.heads) * self.head_width
         self.in_weight = nn.Parameter(torch.empty(3 * self.inner, config.width))
         add_bias(self, "in_bias", 3 * self.inner, config.biases)

@@ -40,7 +40,7 @@ class PrefixBatch:
     source_eos  the source vocabulary's EOS
     relevance   LRP of this ranking
     frame       how many tokens at the front and at the end of the source, and at the front of the
-                target, are no text (language codes, `[CLS]`)
+                target, are not text (language codes, `[CLS]`)
     """
 
     model: Transformer

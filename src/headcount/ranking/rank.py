@@ -130,7 +130,7 @@ def rank(
     bleu       also `ablation_bleu`: one translation of all sentences per head
     sentences  how many to use, spread evenly over the data; all by default
     seed       of the `random` column
-    save       add the columns to the run's head table, and how they came about to
+    save       add the columns to the run's head table, and how they were measured to
                `analysis/measures.json`
 
     Under torchrun every process gets the same result and the first one writes it, unless `workers`

@@ -45,7 +45,7 @@ class Frequencies:
     def of(
         cls, counts: np.ndarray, special: Collection[int], frequent: int = FREQUENT
     ) -> Frequencies:
-        """From counts by token id; special tokens are no tokens of a sentence and not ranked."""
+        """From counts by token id; special tokens are not part of a sentence and are not ranked."""
         counts = np.asarray(counts, dtype=np.int64)
         real = counts.copy()
         real[list(special)] = -1

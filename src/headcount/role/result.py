@@ -404,7 +404,7 @@ class Roles:
 
 
 def percent(share: float | None) -> str:
-    """A share as whole per cent, as Table 1 has it."""
+    """A share as whole per cent, as in Table 1."""
     return "-" if share is None else f"{100 * share:.0f}"
 
 

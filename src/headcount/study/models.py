@@ -19,7 +19,7 @@ class Model:
     """One model of a study; its run folder is `runs/<id>`.
 
     kind      `full`: trained with all heads; `pruned`: heads were taken from its `baseline`;
-              `scratch`: trained anew with the heads of its `baseline`, which is a pruned model
+              `scratch`: trained again with the heads of its `baseline`, which is a pruned model
     method    of `pruning.methods.METHODS`, or a column of the head table
     sites     where heads were pruned
     """

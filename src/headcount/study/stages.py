@@ -49,7 +49,7 @@ class Stage:
     name      unique in the study, `en-fr/rank`
     kind      what sort of work it is; stages of one kind take similar time
     command   a module of this package and its arguments; `resume` is added where it was killed
-    makes     files and folders that are removed when the stage must begin anew
+    makes     files and folders that are removed when the stage must start over
     needs     names of stages that come before
     reads     files whose content matters, beside what other stages made
     seconds   a rough estimate, where nothing like it has been timed yet

@@ -50,7 +50,7 @@ class Prepared:
 
 
 def check_text(run: Path, prepared: Prepared) -> None:
-    """Refuse to go on with a run whose text is no longer what it was begun with.
+    """Refuse to resume a run whose text has changed since it was begun.
 
     Runs of earlier versions have no record of their text and are not checked.
     """
@@ -63,7 +63,7 @@ def check_text(run: Path, prepared: Prepared) -> None:
             what = "The tokenizers" if name == "tokenizers" else f"The {name} text"
             raise UserError(
                 f"{what} of {run} changed since it was begun (corpus: {prepared.corpus.folder}).",
-                "Restore what was there to resume, or train anew with another --out.",
+                "Restore the text to resume, or start a new training with another --out.",
             )
 
 

@@ -78,7 +78,7 @@ def demonstrative(gender: str, plural: bool, following: str) -> str:
 
 
 def possessive(owner: int, gender: str, plural: bool, following: str) -> str:
-    """mon, ma, mes, ...; mon, ton, son before a vowel whatever the gender."""
+    """mon, ma, mes, ...; mon, ton, son before a vowel, for both genders."""
     masculine, feminine, plurals = POSSESSIVES[owner]
     if plural:
         return plurals

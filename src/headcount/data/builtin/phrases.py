@@ -143,7 +143,7 @@ class NounPhrases:
     def __init__(self, choose: Chooser) -> None:
         self.choose = choose
         self.used: set[Noun | Adjective] = set()
-        # Whether "you" is vous throughout the sentence, as politeness has it.
+        # Whether "you" is vous throughout the sentence, the polite form.
         self.formal = choose.chance(0.5)
 
     def noun(self, kinds: frozenset[str]) -> Noun:

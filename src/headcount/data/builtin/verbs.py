@@ -11,7 +11,7 @@ from headcount.data.builtin.phrases import Node, NounPhrase
 
 @dataclass
 class Predicate:
-    """What a clause says of its subject, while it is put together."""
+    """The verb group of a clause while it is being built."""
 
     tense: str
     negation: str = ""  # "", "not" or "never"

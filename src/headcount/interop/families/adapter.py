@@ -123,7 +123,7 @@ class Adapter:
         """Make a new model of `transformers` ready to take the weights of a run."""
 
     def settings(self, run: Run) -> Written:
-        """The configuration of a run as `transformers` has it."""
+        """The configuration of a run for `transformers`."""
         raise NotImplementedError
 
     def write_tokenizers(self, run: Run, folder: Path) -> list[str]:

@@ -133,7 +133,7 @@ def span(total: int, low: float, high: float) -> str | None:
 def _none_keeps(total: int, about: About, kept: int) -> str:
     wanted = span(total, about[1], about[2])
     if wanted is None:
-        return f"The model has only {total} heads: the share that the claim is about is no number."
+        return f"The model has only {total} heads: the claim's share is not a whole number of them."
     return f"No pruned model keeps {wanted}; the nearest keeps {kept}."
 
 
