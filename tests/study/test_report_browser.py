@@ -349,6 +349,11 @@ def test_phone(page):
         )
         assert wide == 0  # whatever can be scrolled says so
         assert page.find_elements(By.CSS_SELECTOR, ".scroll.more")
+        cramped = page.execute_script(
+            "return [...document.querySelectorAll('#gallery .head b')].filter((b) =>"
+            " b.scrollWidth > b.clientWidth + 1).length"
+        )
+        assert cramped == 0  # a head's name and its value do not run into each other
         pick(page, "enc.1.2")
         wait(page, lambda d: by_id(d, "detail").rect["width"] <= 390)
         top = page.execute_script(
