@@ -32,8 +32,8 @@ from headcount.data.batches import Batch
 from headcount.files import write_json
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.role.counting import SiteCounts, SiteHeads
 from headcount.role.kind import Setting
 from headcount.role.rare_words import Frequencies

@@ -43,16 +43,15 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.config import ModelConfig
-from headcount.data.batches import evaluation_batches
+from headcount.data.batches import evaluation_batches, padded
 from headcount.data.builtin import generate
 from headcount.data.tokenizer import Tokenizer
 from headcount.files import read_lines, write_json
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation, top_tokens
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measuring import BATCH_TOKENS
-from headcount.ranking.sentences import padded
 from headcount.run import load_run
 
 HERE = Path(__file__).resolve().parent

@@ -36,7 +36,7 @@ from headcount.files import write_json
 from headcount.heads import SITES, Head
 from headcount.ranking.agreement import bootstrap_draws, correlations
 from headcount.ranking.evidence import Evidence
-from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measuring import Measured, MeasureSettings, measure
 from headcount.ranking.sentences import Sentences, load_sentences
 from headcount.run import WEIGHTS, Run, load_run, load_weights

@@ -22,7 +22,7 @@ WAYS = {
     ),
     "to a role": (
         "#55a868",
-        ["role/parses", "role/alignment", "model/recording", "role/words"],
+        ["role/parses", "role/alignment", "model/recording"],
         ["role/counting", "role/syntactic", "role/naming", "role/analysis"],
         "roles.json",
     ),

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from headcount.data.batches import evaluation_batches
+from headcount.data.batches import evaluation_batches, padded
 from headcount.distribution import default_device
 from headcount.errors import UserError
 from headcount.files import atomic_path, write_csv, write_json, write_text
 from headcount.loaded.relevance import source_contribution
 from headcount.model.decoding import GREEDY
 from headcount.progress import Progress, silent
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
-from headcount.ranking.sentences import Lines, Sentences, load_sentences, padded
+from headcount.ranking.lrp.rules import LrpOptions
+from headcount.ranking.sentences import Lines, Sentences, load_sentences
 from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 

@@ -31,6 +31,11 @@ def groups_for(sentences: int) -> int:
     return max(1, min(GROUPS, sentences))
 
 
+def draw_groups(groups: int, rng: np.random.Generator, replicates: int = REPLICATES) -> np.ndarray:
+    """Draw as many groups as there are, with replacement: `[replicates, groups]` times drawn."""
+    return rng.multinomial(groups, np.full(groups, 1 / groups), size=replicates)
+
+
 @dataclass(frozen=True)
 class Bootstrap:
     """Draws of groups: `draws[replicate, group]` is how often that group was drawn."""
@@ -43,8 +48,7 @@ class Bootstrap:
         cls, groups: int, seed: int = 1, replicates: int = REPLICATES, level: float = LEVEL
     ) -> Bootstrap:
         """The same draws for the same seed."""
-        rng = np.random.default_rng(seed)
-        draws = rng.multinomial(groups, np.full(groups, 1 / groups), size=replicates)
+        draws = draw_groups(groups, np.random.default_rng(seed), replicates)
         return cls(draws.astype(np.float64), level)
 
     def sums(self, counts: np.ndarray) -> np.ndarray:

@@ -8,9 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import overload
 
-import torch
-
-from headcount.data.batches import evaluation_batches
+from headcount.data.batches import evaluation_batches, padded
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.decoding import Hypothesis, Search, beam_search
 from headcount.run import Run, open_run
@@ -146,7 +144,7 @@ def translate_tokens(
     try:
         for indices in _batches([len(tokens) for tokens in sources], batch_tokens):
             rows = [[*sources[i], source.eos] for i in indices]
-            batch = _padded(rows, source.pad).to(device)
+            batch = padded(rows, source.pad, device)
             hypotheses = beam_search(model, batch, search, start=target.start, eos=target.eos)
             for i, best in zip(indices, hypotheses, strict=True):
                 best_of[i] = best
@@ -196,9 +194,3 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
     for indices in evaluation_batches(lengths, batch_tokens):
         for first in range(0, len(indices), BATCH_SENTENCES):
             yield indices[first : first + BATCH_SENTENCES].tolist()
-
-
-def _padded(rows: list[list[int]], pad: int) -> torch.Tensor:
-    """Rows of tokens to `[batch, longest]`."""
-    longest = max(map(len, rows))
-    return torch.tensor([row + [pad] * (longest - len(row)) for row in rows])

@@ -12,9 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headcount.bench.memory import peak_memory
-from headcount.bench.runs import bench, bench_lines
-from headcount.bench.timing import Timing, interleaved
+from headcount.bench.runs import Timing, bench, bench_lines, interleaved, peak_memory
 from headcount.errors import UserError
 from headcount.model.removal import remove_heads
 from headcount.run import load_run
@@ -112,7 +110,7 @@ def test_peak_memory(baseline: Path) -> None:
 def test_resident_memory_grows_with_what_is_held() -> None:
     """In a fresh process: here, tests before this one have held more and given it back."""
     code = (
-        "from headcount.bench.memory import peak_resident\n"
+        "from headcount.bench.runs import peak_resident\n"
         "before = peak_resident()\n"
         "held = b'x' * 200_000_000\n"
         "print(peak_resident() - before)\n"

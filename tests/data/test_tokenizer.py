@@ -25,8 +25,7 @@ from headcount.data.tokenizer import (
     UNK,
     Tokenizer,
 )
-from headcount.data.word_ids import WordIds
-from headcount.data.words import MARK, normalizer, sampled, splitter
+from headcount.data.words import MARK, WordIds, normalizer, sampled, splitter
 from headcount.errors import UserError
 
 LINES = [

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from headcount.data.word_ids import WordIds
+from headcount.data.words import WordIds
 from headcount.errors import UserError
 
 

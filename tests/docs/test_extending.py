@@ -18,9 +18,8 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.heads import Head
 from headcount.model.transformer import Transformer
 from headcount.pruning.methods import METHODS
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
-from headcount.ranking.lrp.rules import RULES
+from headcount.ranking.lrp.rules import RULES, LrpOptions
 from headcount.ranking.measures import MEASURES
 from headcount.role.registry import ROLES
 from headcount.run import Run, load_run

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+from headcount.data.batches import padded
 from headcount.errors import UserError
-from headcount.interop.checking import Sample, make_sample, pad_rows
+from headcount.interop.checking import Sample, make_sample
 from headcount.interop.export import export
 from headcount.interop.onnx_export import OnnxModel, check_onnx, stepped_logits
 from headcount.run import Run
@@ -97,11 +98,11 @@ def test_an_imported_run(marian_run: Run, english: list[str], tmp_path: Path) ->
         [*(numbers.get(t, ids["source"]["unk"]) for t in core.encode(line).tokens), 0]
         for line in english[:6]
     ]
-    state = OnnxModel(folder).start(pad_rows(rows, ids["source"]["pad"]).numpy())
+    state = OnnxModel(folder).start(padded(rows, ids["source"]["pad"]).numpy())
     tokens = np.full(6, ids["target"]["start"])
     logits, _ = OnnxModel(folder).step(tokens, state)
     source = [[*marian_run.source_tokenizer.encode(line), 0] for line in english[:6]]
     expected = marian_run.model(
-        pad_rows(source, marian_run.model.pad), torch.from_numpy(tokens)[:, None]
+        padded(source, marian_run.model.pad), torch.from_numpy(tokens)[:, None]
     )[:, 0]
     torch.testing.assert_close(torch.from_numpy(logits), expected, atol=1e-4, rtol=0)

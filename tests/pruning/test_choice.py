@@ -13,10 +13,9 @@ from headcount.distribution import connect
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.pruning.by_score import measured_scores
-from headcount.pruning.choice import check_choice
 from headcount.pruning.methods import METHODS
 from headcount.pruning.prune import prune
-from headcount.pruning.settings import make_settings
+from headcount.pruning.settings import check_choice, make_settings
 from headcount.ranking.rank import rank
 from headcount.run import load_run
 

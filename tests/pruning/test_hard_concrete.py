@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.integrate import quad
 from torch import Tensor
 
-from headcount.pruning.hard_concrete import HardConcrete
+from headcount.pruning.gates import HardConcrete
 
 FAMILIES = [HardConcrete(), HardConcrete(0.66, -0.2, 1.3), HardConcrete(1.5, -0.05, 1.4)]
 LOGITS = [-4.0, -1.0, 0.0, 0.5, 2.5]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from headcount.model.transformer import Transformer
-from headcount.pruning.trainable import train_parts
+from headcount.pruning.objective import train_parts
 
 
 def trained(model: Transformer, *parts: str) -> set[str]:

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from headcount.model.transformer import Transformer
-from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.rules import LrpOptions
 
 
 @dataclass(eq=False)

@@ -15,9 +15,8 @@ from headcount.model.removal import remove_heads
 from headcount.ranking.lrp.audit import audit_rows
 from headcount.ranking.lrp.fast import FastRatio, Telescoped
 from headcount.ranking.lrp.maps import Maps
-from headcount.ranking.lrp.options import CHOICES, LrpOptions
 from headcount.ranking.lrp.propagate import Propagation, plan_starts
-from headcount.ranking.lrp.rules import RULES, Ratio
+from headcount.ranking.lrp.rules import CHOICES, RULES, LrpOptions, Ratio
 from model_shapes import SHAPES
 from ranking.neurons import ReferenceModel
 

@@ -20,11 +20,10 @@ from headcount.model.decoding import GREEDY, beam_search
 from headcount.model.gating import gated
 from headcount.model.removal import remove_heads
 from headcount.ranking import measuring
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
-from headcount.ranking.provenance import Provenance
-from headcount.ranking.rank import Ranking, random_scores
+from headcount.ranking.lrp.rules import LrpOptions
+from headcount.ranking.rank import Provenance, Ranking, random_scores
 from headcount.run import load_run
 from two_processes import run_in_two_processes
 

@@ -12,8 +12,7 @@ from headcount.errors import UserError
 from headcount.ranking.lrp import fast
 from headcount.ranking.lrp.fast import FAST, FastAlphaBeta, FastRatio, Telescoped, maps_of
 from headcount.ranking.lrp.maps import LinearMap, Maps, Window
-from headcount.ranking.lrp.options import CHOICES, LrpOptions
-from headcount.ranking.lrp.rules import RULES, AlphaBeta, Ratio, Rule, ZPlus
+from headcount.ranking.lrp.rules import CHOICES, RULES, AlphaBeta, LrpOptions, Ratio, Rule, ZPlus
 from ranking.neurons import Network
 
 SHAPE = st.tuples(st.integers(1, 3), st.integers(1, 4), st.integers(1, 5), st.integers(1, 5))

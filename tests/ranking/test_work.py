@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
-from headcount.ranking.lrp.rules import RULES
+from headcount.ranking.lrp.rules import RULES, LrpOptions
 
 VOCABULARY = 997  # a size that nothing else has
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear")

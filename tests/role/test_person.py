@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headcount.role.person import person_of
+from headcount.role.relations import person_of
 
 
 def test_the_parse_has_the_first_word() -> None:

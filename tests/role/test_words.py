@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from headcount.role.words import NO_WORD, membership, word_attention
+from headcount.role.alignment import NO_WORD, membership, word_attention
 
 
 def by_definition(weights: torch.Tensor, words: torch.Tensor, count: int) -> torch.Tensor:

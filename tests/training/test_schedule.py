@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headcount.training.schedule import cooldown, inverse_square_root
+from headcount.training.objective import cooldown, inverse_square_root
 
 
 def test_peaks_at_the_end_of_warmup_at_the_papers_value() -> None:

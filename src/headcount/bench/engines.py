@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headcount.bench.timing import LARGE, Timing, interleaved
+from headcount.bench.runs import LARGE, Timing, interleaved
 from headcount.interop.ctranslate2_check import open_translator
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names

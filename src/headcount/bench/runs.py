@@ -1,18 +1,24 @@
-"""`headcount bench`: runs side by side in one process: speed, memory, size, and the ceiling."""
+"""`headcount bench`: runs side by side in one process: speed, memory, size, and the ceiling.
+
+Runs take turns in every round, in a different order each time, so that other load on the machine
+affects all of them alike. The first round is a warm-up and is not counted.
+"""
 
 from __future__ import annotations
 
+import statistics
+import sys
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headcount.bench.memory import peak_memory
-from headcount.bench.timing import LARGE, Timing, interleaved
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES
@@ -21,7 +27,77 @@ from headcount.model.decoding import GREEDY, Search
 from headcount.progress import Progress, silent
 from headcount.run import WEIGHTS, Run, load_config, load_run
 from headcount.training.preparation import find_corpus
-from headcount.translation import translate_tokens
+from headcount.translation import translate_lines, translate_tokens
+
+LARGE = 64
+"""Sentences of a large batch."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per sentence over the rounds: the median, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """From the seconds of each round."""
+        if len(seconds) == 1:
+            return cls(seconds[0], seconds[0], seconds[0])
+        low, median, high = statistics.quantiles(seconds, n=4, method="inclusive")
+        return cls(median, low, high)
+
+
+def interleaved(
+    tasks: Sequence[dict[str, Callable[[], int]]],
+    rounds: int,
+    progress: Progress = silent,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[dict[str, Timing]]:
+    """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
+    seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
+    for number in range(rounds + 1):
+        for name in tasks[0]:
+            for turn in range(len(tasks)):
+                contestant = (turn + number) % len(tasks)
+                began = clock()
+                sentences = tasks[contestant][name]()
+                took = clock() - began
+                if number:  # the first round warms up
+                    seconds[contestant][name].append(took / sentences)
+        progress("Timing", number + 1, rounds + 1)
+    return [{name: Timing.of(each[name]) for name in each} for each in seconds]
+
+
+def peak_memory(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:
+    """Peak bytes of a fresh process that translates: in all, and above what it held when idle.
+
+    Each run gets a process of its own: memory that one model freed would be reused by the next.
+    """
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(_translate_and_look, folder, list(lines), beam).result()
+
+
+def _translate_and_look(folder: Path, lines: list[str], beam: int) -> tuple[int, int]:
+    idle = peak_resident()
+    translate_lines(load_run(folder), lines, Search(beam=beam))
+    peak = peak_resident()
+    return peak, peak - idle
+
+
+def peak_resident() -> int:
+    """The peak memory of this process so far, in bytes."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
 
 
 @dataclass(frozen=True)

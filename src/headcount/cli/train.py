@@ -39,7 +39,7 @@ def train(
     """Train a Transformer translation model; under torchrun on several devices or machines."""
     from headcount.cli.training_display import live_display
     from headcount.run import load_heads
-    from headcount.training.tensorboard import tensorboard_observer
+    from headcount.training.metrics import tensorboard_observer
     from headcount.training.train import train as train_model
 
     config, out = _recipe_and_folder(recipe, out, set_, resume)

@@ -111,7 +111,7 @@ def collate(
         begin = np.cumsum(sizes) - sizes
         source_lengths = np.add.reduceat(source_lengths, begin)
         target_lengths = np.add.reduceat(target_lengths, begin)
-    target_output = _padded(target, target_lengths, pad=pad, eos=eos)
+    target_output = _filled(target, target_lengths, pad=pad, eos=eos)
     target_input = np.full_like(target_output, pad)
     target_input[:, 0] = start
     target_input[:, 1:] = target_output[:, :-1]
@@ -119,7 +119,7 @@ def collate(
     rows = np.flatnonzero(target_lengths + 1 < target_output.shape[1])
     target_input[rows, target_lengths[rows] + 1] = pad
     return Batch(
-        source=torch.from_numpy(_padded(source, source_lengths, pad=pad, eos=eos)),
+        source=torch.from_numpy(_filled(source, source_lengths, pad=pad, eos=eos)),
         target_input=torch.from_numpy(target_input),
         target_output=torch.from_numpy(target_output),
         indices=np.asarray(indices),
@@ -128,7 +128,16 @@ def collate(
     )
 
 
-def _padded(flat: np.ndarray, lengths: np.ndarray, *, pad: int, eos: int) -> np.ndarray:
+def padded(
+    rows: Sequence[Sequence[int]], pad: int, device: torch.device | str = "cpu"
+) -> torch.Tensor:
+    """Rows of tokens to `[batch, longest]`."""
+    longest = max(map(len, rows))
+    filled = [[*row, *[pad] * (longest - len(row))] for row in rows]
+    return torch.tensor(filled, dtype=torch.long, device=device)
+
+
+def _filled(flat: np.ndarray, lengths: np.ndarray, *, pad: int, eos: int) -> np.ndarray:
     """[tokens] to [batch, longest + 1]: every row is its tokens, EOS, padding."""
     columns = np.arange(int(lengths.max(initial=0)) + 1)
     rows = np.full((len(lengths), len(columns)), pad, dtype=np.int64)

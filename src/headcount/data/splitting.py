@@ -2,9 +2,15 @@
 
 Everything follows from the pairs' content: the order in which they come changes nothing but the
 order in which they are written.
+
+`spread` takes a few of many, evenly spread: corpora are often sorted by length, so that the first
+lines are no sample.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -90,3 +96,28 @@ def _mix(hashes: Hashes, seed: int) -> Hashes:
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         return np.asarray(mixed ^ (mixed >> np.uint64(31)), dtype=np.uint64)
+
+
+T = TypeVar("T")
+
+
+def spread_indices(total: int, limit: int) -> list[int]:
+    """`limit` of the numbers below `total`, evenly spread; all where there are no more."""
+    if limit >= total:
+        return list(range(total))
+    return [number * total // limit for number in range(limit)]
+
+
+def spread(items: Sequence[T], limit: int) -> list[T]:
+    """`limit` of the items, evenly spread; all where there are no more."""
+    return [items[place] for place in spread_indices(len(items), limit)]
+
+
+def spread_stream(items: Iterable[T], limit: int, total: int) -> Iterator[T]:
+    """The same `limit` of `total` items of a stream, without holding them."""
+    chosen = iter(spread_indices(total, limit))
+    following = next(chosen, None)
+    for number, item in enumerate(items):
+        if number == following:
+            following = next(chosen, None)
+            yield item

@@ -22,10 +22,10 @@ import numpy as np
 from tokenizers import Encoding, decoders, models, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Core
 
-from headcount.data.word_ids import WordIds
 from headcount.data.words import (
     LONGEST_PART,
     MARK,
+    WordIds,
     count_parts,
     normalizer,
     splitter,

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from headcount.data.batches import padded
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.run import Run
@@ -49,9 +50,9 @@ def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
     sizes = [min(LENGTHS[-1 - i % len(LENGTHS)], most) for i in range(len(sentences))]
     targets = [[target.start, *target.framed(_random_tokens(target, size, rng))] for size in sizes]
     sources = [[*tokens, source.eos] for tokens in sentences]
-    inputs = pad_rows(targets, target.pad)
+    inputs = padded(targets, target.pad)
     real = torch.arange(inputs.shape[1]) < torch.tensor([len(row) for row in targets])[:, None]
-    return Sample(sentences, pad_rows(sources, source.pad), inputs, real)
+    return Sample(sentences, padded(sources, source.pad), inputs, real)
 
 
 @torch.no_grad()
@@ -67,12 +68,6 @@ def own_logits(run: Run, sample: Sample) -> Tensor:
     memory, _ = model.encode(sample.source)
     output = model.logits(memory) if model.config.output_network else memory
     return output[sample.source != model.pad]
-
-
-def pad_rows(rows: Sequence[Sequence[int]], pad: int) -> Tensor:
-    """Rows of tokens to `[batch, longest]`."""
-    longest = max(map(len, rows))
-    return torch.tensor([[*row, *[pad] * (longest - len(row))] for row in rows])
 
 
 def largest_difference(ours: Tensor, theirs: Tensor, limit: float, what: str) -> float:

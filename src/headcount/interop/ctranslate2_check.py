@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from headcount.data.batches import padded
 from headcount.errors import UserError
-from headcount.interop.checking import largest_difference, pad_rows
+from headcount.interop.checking import largest_difference
 from headcount.interop.ctranslate2_export import banned_tokens
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
@@ -97,8 +98,8 @@ class Comparison:
         `[tokens]`."""
         model, ids = self.run.model, self.run.target_tokenizer
         rows = [[*source, self.run.source_tokenizer.eos] for source in self.sources]
-        inputs = pad_rows([[ids.start, *target] for target in self.greedy], ids.pad)
-        logits = model(pad_rows(rows, model.pad), inputs)
+        inputs = padded([[ids.start, *target] for target in self.greedy], ids.pad)
+        logits = model(padded(rows, model.pad), inputs)
         all_tokens = F.log_softmax(logits, -1)
         banned = torch.tensor(banned_tokens(self.run))
         # Minus the log of what all others have together, [sentences, target].

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headcount.data.batches import padded
 from headcount.errors import UserError
 from headcount.heads import SITES, Head, HeadTable
 from headcount.loaded.attention import Attention
@@ -21,9 +22,9 @@ from headcount.model.decoding import Search
 from headcount.model.gating import masked
 from headcount.model.recording import Edit, Recording, edit_places, record, record_places
 from headcount.ranking.lrp.audit import audit_rows
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.run import Run
 from headcount.translation import translate_lines, translate_tokens
 
@@ -290,7 +291,7 @@ class Model(Run):
         source, target = self.source_tokenizer, self.target_tokenizer
         rows = [[*reading.source, source.eos] for reading in readings]
         prefixes = [[target.start, *reading.target] for reading in readings]
-        return _padded(rows, source.pad, device), _padded(prefixes, target.pad, device)
+        return padded(rows, source.pad, device), padded(prefixes, target.pad, device)
 
     def _pass(self, readings: Sequence[Reading]) -> Tensor:
         """One forward pass through encoder and decoder: states `[batch, target, width]`."""
@@ -322,12 +323,6 @@ class Model(Run):
             yield recording
         finally:
             tape.recording = recording
-
-
-def _padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
-    longest = max(map(len, rows))
-    filled = [[*row, *[pad] * (longest - len(row))] for row in rows]
-    return torch.tensor(filled, device=device)
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

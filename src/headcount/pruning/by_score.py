@@ -12,8 +12,7 @@ from headcount.heads import Head
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
 from headcount.ranking.measures import MEASURES
-from headcount.ranking.provenance import Provenance
-from headcount.ranking.rank import random_scores, rank, weights_hash
+from headcount.ranking.rank import Provenance, random_scores, rank, weights_hash
 
 if TYPE_CHECKING:
     from headcount.data.corpus_folder import Corpus

@@ -5,36 +5,79 @@ from __future__ import annotations
 import shutil
 import warnings
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from headcount.config import Config
 from headcount.data.batches import collate
+from headcount.data.corpus_folder import count_pairs, load_corpus
 from headcount.distribution import Workers
 from headcount.errors import Notice, UserError
+from headcount.files import read_lines
 from headcount.heads import Head
 from headcount.model.arithmetic import count_parameters
 from headcount.model.gating import gated, masked
 from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
-from headcount.pruning.choice import make_selection
-from headcount.pruning.data import data_config
-from headcount.pruning.objective import SETTLED, GatedObjective
+from headcount.pruning.objective import SETTLED, GatedObjective, train_parts
 from headcount.pruning.record import Record, read_record, remarks_on, write_record
-from headcount.pruning.settings import PruneSettings
-from headcount.pruning.trainable import train_parts
+from headcount.pruning.settings import PruneSettings, make_selection
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import save_checkpoint
 from headcount.training.evaluation import dev_loss
 from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import read_metrics
+from headcount.training.objective import inverse_square_root
 from headcount.training.preparation import prepare_together
-from headcount.training.schedule import inverse_square_root
 from headcount.training.train import Observer, evaluate_run
+
+LINES = 2000
+MOST_UNKNOWN = 0.05
+
+
+def data_config(config: Config, folder: Path) -> Config:
+    """The configuration of a run, with its data taken from another folder."""
+    data = config.data.model_copy(update={"folder": folder, "corpus": None, "pairs": None})
+    return config.model_copy(update={"data": data})
+
+
+def check_corpus(run: Run, folder: Path) -> None:
+    """Stop where the folder has no dev set, or other languages or another vocabulary than the run.
+
+    Called before anything is written, so that a refused pruning leaves nothing behind.
+    """
+    source, target = run.config.data.source, run.config.data.target
+    corpus = load_corpus(folder, check=False) if _described(folder) else None
+    if corpus and (corpus.source_language, corpus.target_language) != (source, target):
+        raise UserError(
+            f"{folder} is {corpus.source_language}-{corpus.target_language}, but {run.folder}"
+            f" translates {source}-{target}.",
+            "Give the corpus that the run was trained on, or one like it.",
+        )
+    corpus = load_corpus(folder, f"{source}-{target}", check=False)
+    if not count_pairs(corpus, "dev"):
+        raise UserError(f"{corpus.path('dev', 'source')} is empty.", "Give held-out pairs.")
+    sides = {"source": run.source_tokenizer, "target": run.target_tokenizer}
+    for side, tokenizer in sides.items():
+        path = corpus.path("train", side)
+        ids, _ = tokenizer.encode_flat(list(islice(read_lines(path), LINES)))
+        unknown = float((ids == tokenizer.unk).mean()) if len(ids) else 0.0
+        if unknown > MOST_UNKNOWN:
+            raise UserError(
+                f"{path}: {unknown:.0%} of its tokens are not in the vocabulary of {run.folder}.",
+                "Give the corpus that the run was trained on, or one like it.",
+            )
+
+
+def _described(folder: Path) -> bool:
+    return (folder / "corpus.json").is_file()
+
 
 TOLERANCE = 1e-5
 """How far logits may differ, relative to the largest one, when heads are removed: rounding."""

@@ -8,11 +8,9 @@ from pathlib import Path
 from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
-from headcount.pruning.choice import check_choice
-from headcount.pruning.data import check_corpus
-from headcount.pruning.process import Pruning, close
+from headcount.pruning.process import Pruning, check_corpus, close
 from headcount.pruning.record import new_record, open_record, read_record
-from headcount.pruning.settings import PruneSettings, check_heads, make_settings
+from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.training.train import Observer
 

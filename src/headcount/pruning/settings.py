@@ -1,16 +1,21 @@
-"""How to prune: every choice of `headcount prune`, typed and validated."""
+"""How to prune: every choice of `headcount prune`, validated, and the selection that it makes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
+import torch
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
-from headcount.heads import SITE_NAMES, SITES, HeadLayout, parse_sites
-from headcount.pruning.methods import EXACT, GATES, Method, canonical, method_named
+from headcount.heads import SITE_NAMES, SITES, TABLE_CSV, Head, HeadLayout, parse_sites
+from headcount.pruning.by_score import numbers_of
+from headcount.pruning.methods import EXACT, GATES, METHODS, Method, canonical, method_named
+from headcount.pruning.selection import Request, Selection
 from headcount.registry import name_list
+from headcount.run import Run
 
 Site = Literal["enc", "dec", "cross"]
 Part = Literal["encoder", "decoder", "gates"]
@@ -232,3 +237,31 @@ def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]
             "Keep fewer, or leave --even out.",
         )
     return groups, [each] * len(layers)
+
+
+def check_choice(settings: PruneSettings, run: Run) -> None:
+    """Stop if `by` is neither a method nor a column of the head table."""
+    name = settings.method.name
+    if name in METHODS:
+        return
+    numeric = [column for column, values in numbers_of(run, settings.sites).items() if values]
+    if name not in numeric:
+        known = dict.fromkeys([*METHODS, *numeric])
+        raise UserError(
+            f"--by {name}: no pruning method, and {run.analysis / TABLE_CSV} has no such numbers"
+            f" of the heads at {','.join(settings.sites)}.",
+            f"Choose among {', '.join(known)}.",
+        )
+
+
+def make_selection(
+    settings: PruneSettings,
+    layout: HeadLayout,
+    device: torch.device,
+    scores: Mapping[Head, float] | None,
+) -> Selection:
+    """The selection that the (resolved) settings ask for; `scores` where the method ranks heads."""
+    groups, numbers = budgets(settings, layout) if settings.keep is not None else ([], [])
+    heads, updates = layout.heads(settings.sites), max(1, settings.choosing)
+    request = Request(settings, heads, device, updates, groups, numbers, scores)
+    return settings.method.make(request)

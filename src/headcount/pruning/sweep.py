@@ -19,17 +19,16 @@ from typing import Any
 
 import torch
 
-from headcount.bench.timing import interleaved
+from headcount.bench.runs import interleaved
 from headcount.data.corpus_folder import load_corpus
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, read_json, write_csv, write_json
 from headcount.model.arithmetic import count_parameters
 from headcount.progress import Progress, silent
-from headcount.pruning.choice import check_choice
-from headcount.pruning.data import check_corpus
 from headcount.pruning.methods import EXACT, canonical
+from headcount.pruning.process import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import (
     PRUNING,
@@ -39,7 +38,7 @@ from headcount.pruning.record import (
     read_record,
     same_record,
 )
-from headcount.pruning.settings import PruneSettings, check_heads, make_settings
+from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
 from headcount.run import Run, load_run
 from headcount.scoring import read_pair, score
 from headcount.translation import translate_lines

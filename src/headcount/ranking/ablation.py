@@ -1,4 +1,4 @@
-"""What the model loses without a head: the yardstick for every other measure.
+"""What the model loses without a head, in nats or in BLEU: the yardstick for every other measure.
 
 Many heads are switched off in one pass, each in its own copy of the sentences, by gates that differ
 from row to row. What lies below the head's layer is computed once.
@@ -13,9 +13,12 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headcount.heads import Head
-from headcount.model.gating import gated
+from headcount.model.gating import gated, mask_gates
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
+from headcount.ranking.evidence import WholeCorpus
+from headcount.scoring import score_lines
+from headcount.translation import translate_tokens
 
 PASS_TOKENS = 6000
 """Positions in one pass, over all copies."""
@@ -121,3 +124,36 @@ def sentence_losses(model: Transformer, states: Tensor, labels: Tensor) -> Tenso
     total = torch.zeros(labels.shape, dtype=torch.float64, device=labels.device)
     total[real] = torch.cat(losses).double()
     return total.sum(1)
+
+
+def bleu_losses(corpus: WholeCorpus) -> Tensor:
+    """BLEU of the whole model minus BLEU without each head, `[heads]`.
+
+    All sentences are translated once per head; processes share the heads.
+    """
+
+    run, sentences, workers = corpus.run, corpus.sentences, corpus.workers
+
+    def bleu() -> float:
+        beams = translate_tokens(run, sentences.sources, corpus.search)
+        lines = run.target_tokenizer.decode_batch(best[0].tokens for best in beams)
+        return score_lines(lines, sentences.reference_lines or []).bleu.value
+
+    full = bleu()
+    losses = torch.zeros(len(corpus.heads), dtype=torch.float64)
+    mine = workers.share(list(enumerate(corpus.heads)))
+    for done, (number, head) in enumerate(mine):
+        corpus.progress("BLEU without each head", done, len(mine))
+        with gated(run.model, without(run.model, head)):
+            losses[number] = full - bleu()
+    corpus.progress("BLEU without each head", len(mine), len(mine))
+    return workers.sum(losses.to(workers.device)).cpu()
+
+
+def without(model: Transformer, head: Head) -> dict[tuple[str, int], Tensor]:
+    """The gates that the model has now, with one head closed."""
+    gates = mask_gates(model, [head])
+    for place, mask in gates.items():
+        gate = model.attentions()[place].gate
+        gates[place] = mask if gate is None else mask * gate.detach()
+    return gates

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from headcount.ranking.ablation import ablation
-from headcount.ranking.bleu import bleu_losses
+from headcount.ranking.ablation import ablation, bleu_losses
 from headcount.ranking.confidence import confidence
 from headcount.ranking.evidence import LossBatch, PrefixBatch, Sums, WholeCorpus
 from headcount.ranking.gradient import gradient

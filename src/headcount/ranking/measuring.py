@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from headcount.data.batches import evaluation_batches
+from headcount.data.batches import evaluation_batches, padded
 from headcount.distribution import Workers
 from headcount.heads import Head
 from headcount.model.decoding import GREEDY, Search, beam_search
@@ -23,10 +23,10 @@ from headcount.ranking.evidence import (
     attentions_of,
 )
 from headcount.ranking.lrp.audit import AuditRow
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.relevance import RelevanceSums
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES
-from headcount.ranking.sentences import Sentences, padded
+from headcount.ranking.sentences import Sentences
 from headcount.run import Run
 
 BATCH_TOKENS = 500

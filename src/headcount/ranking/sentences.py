@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_lines
@@ -109,10 +106,3 @@ def _lines(source: Lines, remedy: str) -> list[str]:
     if not lines:
         raise UserError(f"{name} is empty.", remedy)
     return lines
-
-
-def padded(rows: Sequence[Sequence[int]], pad: int, device: torch.device) -> Tensor:
-    """Rows of tokens to `[batch, longest]`."""
-    longest = max(map(len, rows))
-    filled = [[*row, *[pad] * (longest - len(row))] for row in rows]
-    return torch.tensor(filled, dtype=torch.long, device=device)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from headcount.data.batches import padded
 from headcount.heads import Head, HeadLayout
 from headcount.model.attention_statistics import confidence_sums, largest_weights
 from headcount.role.kind import RoleCounts, Setting, SiteBatch
@@ -150,8 +151,7 @@ def padded_targets(
 ) -> tuple[Tensor, Tensor]:
     """Decoder input `[batch, 1 + target]`: START + tokens; and the tokens `[batch, target]`."""
     longest = max(map(len, targets), default=0)
-    rows = [[start, *tokens, *[pad] * (longest - len(tokens))] for tokens in targets]
+    ids = padded([[start, *tokens] for tokens in targets], pad, device)
     real = [[i < len(tokens) for i in range(longest)] for tokens in targets]
-    ids = torch.tensor(rows, dtype=torch.int64, device=device)
-    mask = torch.tensor(real, dtype=torch.bool, device=device).reshape(len(rows), longest)
+    mask = torch.tensor(real, dtype=torch.bool, device=device).reshape(len(ids), longest)
     return ids, mask

@@ -16,7 +16,7 @@ import torch
 
 from headcount.bootstrap import divide
 from headcount.data.conllu import read_conllu
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from headcount.bootstrap import Bootstrap, Interval
+from headcount.role.alignment import word_attention
 from headcount.role.kind import PARSES, RoleCounts, RoleKind, Scores, Setting, SiteBatch
 from headcount.role.offsets import baseline_shares
 from headcount.role.relations import DIRECTIONS, ENDS_IN_WORDS, arrow
-from headcount.role.words import word_attention
 
 if TYPE_CHECKING:
     from headcount.role.criteria import Criteria

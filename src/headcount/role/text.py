@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headcount.data.conllu import Sentence, read_conllu
-from headcount.data.sampling import spread_stream
+from headcount.data.splitting import spread_stream
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file
 from headcount.progress import Progress

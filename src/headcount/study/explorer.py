@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from headcount.data.fetch import sha256_of
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.distribution import default_device
 from headcount.errors import UserError
 from headcount.files import inside, read_json, write_json

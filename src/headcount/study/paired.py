@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
+from headcount.bootstrap import draw_groups
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
 
-RESAMPLES = 1000
 LEVEL = 0.95
 ORDERS = 4
 """BLEU counts n-grams of up to four tokens."""
@@ -135,7 +135,7 @@ def paired_difference(
     """
     rng = np.random.default_rng(seed)
     sentences = len(models[0].counts)
-    drawn = rng.multinomial(sentences, np.full(sentences, 1 / sentences), size=RESAMPLES)
+    drawn = draw_groups(sentences, rng)
     sides: list[np.ndarray] = []
     chosen = np.zeros((0, 0), dtype=np.int64)
     for side in (models, others):

@@ -8,7 +8,7 @@ from pathlib import Path
 from headcount.config import Config, load_recipe
 from headcount.pruning.methods import EXACT, GATES, method_named
 from headcount.ranking.measures import MEASURES
-from headcount.ranking.provenance import MEASURES_FILE
+from headcount.ranking.rank import MEASURES_FILE
 from headcount.role.parses import SPACY_LANGUAGE
 from headcount.study.models import FULL, PRUNED, SCRATCH, Model, models_of
 from headcount.study.paired import sentence_counts_path

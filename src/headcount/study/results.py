@@ -26,7 +26,7 @@ from headcount.errors import UserError
 from headcount.files import inside, parsing, read_json
 from headcount.heads import Head, HeadLayout, HeadTable
 from headcount.pruning.record import PRUNING
-from headcount.ranking.provenance import Provenance
+from headcount.ranking.rank import Provenance
 from headcount.role.result import ROLES, Roles
 from headcount.run import CONFIG, HEADS, load_config
 from headcount.study.models import FULL, KINDS, Model

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headcount.data.corpus_folder import load_corpus
-from headcount.data.sampling import spread
+from headcount.data.splitting import spread
 from headcount.distribution import Workers, default_device
 from headcount.files import read_json, write_json
 from headcount.model.arithmetic import count_parameters
 from headcount.progress import silent
-from headcount.pruning.data import data_config
+from headcount.pruning.process import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, Scores, score_lines
 from headcount.study.paired import SentenceCounts, sentence_counts_path

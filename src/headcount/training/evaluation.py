@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from headcount.data.batches import collate, evaluation_batches
-from headcount.data.sampling import spread_indices
 from headcount.data.shards import Shards
+from headcount.data.splitting import spread_indices
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
 from headcount.model.transformer import Transformer

@@ -23,7 +23,7 @@ from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
 from headcount.training.loop import ParameterGroup, Trainer, TrainingState
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL
-from headcount.training.objective import Objective
+from headcount.training.objective import Objective, cooldown, inverse_square_root
 from headcount.training.preparation import (
     Prepared,
     check_text,
@@ -31,7 +31,6 @@ from headcount.training.preparation import (
     record_text,
     with_absolute_folder,
 )
-from headcount.training.schedule import cooldown, inverse_square_root
 
 Observer = Callable[[dict[str, Any]], None]
 

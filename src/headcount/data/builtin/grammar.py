@@ -11,10 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headcount.data.builtin import french
-from headcount.data.builtin.clauses import PERSON, Clause, Clauses, verbal
+from headcount.data.builtin.clauses import PERSON, Clause, Clauses, Predicate, verbal
 from headcount.data.builtin.lexicon import SAYING
 from headcount.data.builtin.phrases import Chooser, Node, NounPhrase
-from headcount.data.builtin.verbs import Predicate
 
 # When: English words, French words, and the tense that goes with them.
 TIMES = {

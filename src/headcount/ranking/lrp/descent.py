@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headcount.ranking.lrp.audit import Audit
 from headcount.ranking.lrp.maps import Flow, RecordedMaps, Window
-from headcount.ranking.lrp.options import LrpOptions
+from headcount.ranking.lrp.rules import LrpOptions
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,7 @@ from headcount.ranking.lrp.maps import (
     centres,
     inverse_scale,
 )
-from headcount.ranking.lrp.options import LrpOptions
-from headcount.ranking.lrp.rules import ROUNDING, AlphaBeta, Ratio, Rule
+from headcount.ranking.lrp.rules import ROUNDING, AlphaBeta, LrpOptions, Ratio, Rule
 
 
 class Fast(Maps):

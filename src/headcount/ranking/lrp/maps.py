@@ -19,8 +19,7 @@ from headcount.model.layers import Block
 from headcount.model.norm import Norm
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
-from headcount.ranking.lrp.options import LrpOptions
-from headcount.ranking.lrp.rules import Rule
+from headcount.ranking.lrp.rules import LrpOptions, Rule
 
 CONTRIBUTIONS = 10_000_000
 """Contributions to the neurons of a linear map that are written out at a time."""

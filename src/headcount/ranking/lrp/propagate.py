@@ -29,8 +29,7 @@ from headcount.ranking.lrp.audit import Audit, stations
 from headcount.ranking.lrp.descent import Descent, Propagated, TokenRelevance
 from headcount.ranking.lrp.fast import maps_of
 from headcount.ranking.lrp.maps import LinearMap, RecordedMaps, Window
-from headcount.ranking.lrp.options import LrpOptions
-from headcount.ranking.lrp.rules import RULES
+from headcount.ranking.lrp.rules import RULES, LrpOptions
 
 KINDS = frozenset(
     {"residual", "input", "memory", "queries", "keys", "values", "weights", "outputs"}

@@ -14,8 +14,8 @@ from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import Place, Sums
 from headcount.ranking.lrp.audit import MEASURED, Audit, AuditRow, audit_rows, stations
 from headcount.ranking.lrp.descent import Propagated
-from headcount.ranking.lrp.options import LrpOptions
 from headcount.ranking.lrp.propagate import Propagation
+from headcount.ranking.lrp.rules import LrpOptions
 
 FLOOR = 0.01
 """Below this share of the sum of absolute values, a signed sum cannot be divided by."""

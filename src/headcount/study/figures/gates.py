@@ -6,7 +6,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headcount.pruning.hard_concrete import HardConcrete
+from headcount.pruning.gates import HardConcrete
 from headcount.pruning.methods import method_named
 from headcount.study.cases import is_learned
 from headcount.study.figures.drawing import (
