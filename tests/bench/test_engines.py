@@ -58,4 +58,4 @@ def test_the_verb(
     found = json.loads(result.stdout)
     assert (len(found["runs"]), len(found["ctranslate2"])) == (2, 4)
     shown = CliRunner().invoke(app, [*arguments, "--quiet"])
-    assert "CTranslate2, milliseconds a sentence" in shown.stdout
+    assert "CTranslate2, milliseconds per sentence" in shown.stdout

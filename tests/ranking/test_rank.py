@@ -173,7 +173,7 @@ def test_a_ranking_is_read_as_it_was_written(run_folder):
 def test_damaged_provenance_is_a_clear_error(copy):
     (copy / "analysis").mkdir()
     (copy / "analysis" / "measures.json").write_text('{"audit": [{"station": 1}]}')
-    with pytest.raises(UserError, match=r"measures\.json does not say.*headcount rank again"):
+    with pytest.raises(UserError, match=r"measures\.json cannot be read.*headcount rank again"):
         Provenance.load(copy / "analysis")
 
 

@@ -124,7 +124,7 @@ def test_a_failed_stage_names_its_reason_and_log(task: Path) -> None:
 )
 def test_an_interrupted_stage_is_not_done_and_goes_on(task: Path, note: str, said: str) -> None:
     stage = make(task, "a", note=note, resume=("--resume",))
-    with pytest.raises(UserError, match=rf"Stage a {said}.*goes on"):
+    with pytest.raises(UserError, match=rf"Stage a {said}.*continues"):
         run(task, stage)
     book = Book.open(task / "study", [stage])
     assert not book.done("a")

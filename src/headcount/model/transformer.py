@@ -151,7 +151,7 @@ class Transformer(nn.Module):
     def _need_decoder(self) -> None:
         if not self.config.decoder_layers:
             raise UserError(
-                "This model is an encoder alone: without a decoder it cannot translate.",
+                "This model is an encoder alone: it has no decoder, so it cannot translate.",
                 "`roles` and `rank --by confidence` work, and so does `export --to transformers`.",
             )
 
