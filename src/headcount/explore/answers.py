@@ -133,6 +133,9 @@ def _roles(model: Model) -> dict[str, list[dict[str, str]]]:
 
 def translation(model: Model, reading: Reading, off: list[str]) -> dict[str, Any]:
     """The translation with the log-probability of every token."""
+    if not model.config.model.decoder_layers:
+        nothing: dict[str, Any] = {"tokens": [], "log_probabilities": [], "log_probability": 0.0}
+        return {"translation": "", **nothing}
     tokens, logs = model.log_probabilities(reading, off=off)
     return {
         "translation": reading.translation,

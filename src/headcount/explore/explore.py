@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
+import threading
 import webbrowser
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from headcount.errors import UserError
 from headcount.files import read_lines
@@ -62,10 +66,30 @@ def explore(
     if browser:
         webbrowser.open(address)
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+    server = uvicorn.Server(config)
+    server.capture_signals = lambda: _ending(server)
     try:
-        uvicorn.Server(config).run(sockets=[sock])
+        server.run(sockets=[sock])
     finally:
         sock.close()
+
+
+@contextmanager
+def _ending(server: Any) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the server in good order, and are not passed on to the caller."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def open_models(runs: Sequence[Run | Path | str], progress: Progress = silent) -> dict[str, Model]:

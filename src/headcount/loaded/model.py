@@ -254,6 +254,8 @@ class Model(Run):
     ) -> Reading:
         if isinstance(text, Reading):
             return text
+        if not self.model.config.decoder_layers and target is None:
+            return Reading(text, "", self._source(text), [])  # an encoder alone writes nothing
         source = self._source(text)
         ids = self.target_tokenizer
         if target is not None:
@@ -271,7 +273,7 @@ class Model(Run):
         if not isinstance(text, str):
             raise UserError(f"{text!r} is not a text.", "Give one sentence as a string.")
         tokens = self.source_tokenizer.encode(text)
-        if not tokens:
+        if not tokens or not text.strip():
             raise UserError("The text is empty.", "Give a sentence.")
         if whole:
             self._fits(text, len(tokens))
@@ -298,6 +300,8 @@ class Model(Run):
         tokens, prefix = self._batch(readings)
         with torch.inference_mode():
             memory, mask = self.model.encode(tokens)
+            if not self.model.config.decoder_layers:
+                return memory
             return self.model.decode(prefix, memory, mask)
 
     def _tokens(self, reading: Reading) -> tuple[list[str], list[str]]:
