@@ -36,7 +36,7 @@ class Maker:
         torch.manual_seed(seed)
         rng = random.Random(seed)
         folder.mkdir(parents=True, exist_ok=True)
-        made: Checkpoint = getattr(self, family)(folder, rng, changes)
+        made: Checkpoint = getattr(self, family.replace("-", "_"))(folder, rng, changes)
         with torch.no_grad():
             for parameter in made.model.parameters():
                 if parameter.dim() == 1:
@@ -183,6 +183,12 @@ class Maker:
         changes = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} | changes
         return self._encoder("Roberta", tokenizer, folder, rng, changes)
 
+    def xlm_roberta(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:
+        pieces = [(p, s) for p, s in self._unigram("XLM-R") if len(p) != 5 or "_" not in p]
+        tokenizer = self.transformers.XLMRobertaTokenizer(vocab=pieces)
+        changes = {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2} | changes
+        return self._encoder("XLMRoberta", tokenizer, folder, rng, changes)
+
     def _encoder(
         self,
         kind: str,
@@ -204,7 +210,7 @@ class Maker:
             "initializer_range": 0.4,
             "pad_token_id": 0,
         }
-        if kind == "Roberta":  # its head always has gelu
+        if kind.endswith("Roberta"):  # its head always has gelu
             sizes["hidden_act"] = "gelu"
         config = getattr(self.transformers, f"{kind}Config")(**(sizes | changes))
         masked = rng.random() < 0.5

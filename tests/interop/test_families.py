@@ -10,6 +10,7 @@ import torch
 from family_checkpoints import Maker
 from tokenizers import Tokenizer
 
+from headcount.data.words import MARK
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.interop.checking import make_sample, own_logits
@@ -23,7 +24,7 @@ from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 
 CONFIGURATIONS = 20
-ENCODERS = ("bert", "distilbert", "roberta")
+ENCODERS = ("bert", "distilbert", "roberta", "xlm-roberta")
 TRANSLATORS = ("m2m100", "bart", "mbart", "t5", "mt5")
 
 
@@ -92,9 +93,11 @@ def test_a_random_encoder(
     for line in english[seed : seed + 4]:
         theirs = made.tokenizer(line, return_offsets_mapping=True)
         assert [*tokenizer.encode(line), tokenizer.eos] == list(theirs.input_ids)
-        spans = [(piece.start, piece.end) for piece in tokenizer.pieces(line)]
-        trimmed = [(a + (line[a:b] != line[a:b].lstrip()), b) for a, b in theirs.offset_mapping]
-        assert spans[1:] == trimmed[1:-1]  # [CLS] and [SEP] cover nothing
+        pieces = tokenizer.pieces(line)[1:]  # [CLS] and [SEP] cover nothing
+        for piece, (start, end) in zip(pieces, theirs.offset_mapping[1:-1], strict=True):
+            start += line[start:end] != line[start:end].lstrip()
+            if piece.text != MARK:  # a lone mark covers nothing here, there the letter behind it
+                assert (piece.start, piece.end) == (start, end)
     if seed < 4:
         gone = [Head("enc", 0, 0)]
         pruned = Run(Path("x"), run.config, remove_heads(run.model, gone), tokenizer, tokenizer)
