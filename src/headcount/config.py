@@ -6,18 +6,16 @@ configuration is written into the run folder as `config.yaml`.
 
 from __future__ import annotations
 
-import difflib
 import math
-import reprlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from headcount.errors import UserError
-from headcount.yaml_reading import read_yaml
+from headcount.yaml_reading import read_yaml, readable_error
 
 RUN_VERSION = 1
 
@@ -369,38 +367,3 @@ def _apply_override(settings: dict[str, Any], override: str) -> None:
         place[name] = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"--set {override}: not a YAML value.", "Quote or fix it.") from error
-
-
-def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
-    """One line for the first problem of a configuration, with the nearest known key."""
-    first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
-    key = ".".join(location)
-    if first["type"] == "missing":
-        return UserError(f"{where}: {key} is missing.", "Add it.")
-    if first["type"] != "extra_forbidden":
-        reason = first["msg"].removeprefix("Value error, ")
-        # Shortened: with aliases of YAML, a value of a few bytes can be endless when printed.
-        value = "" if isinstance(first["input"], dict) else f" = {reprlib.repr(first['input'])}"
-        return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
-    known = _known_keys(root, location[:-1])
-    near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
-    remedy = f"Did you mean '{near[0]}'?" if near else f"Known keys: {', '.join(known)}."
-    return UserError(f"{where}: unknown key '{key}'.", remedy)
-
-
-def _known_keys(root: type[BaseModel], location: list[str]) -> list[str]:
-    """The keys of the section at a place of a configuration; list indices are skipped."""
-    section = root
-    for part in location:
-        field = section.model_fields.get(part)
-        if field is not None:
-            section = next(iter(_sections(field.annotation)), section)
-    return list(section.model_fields)
-
-
-def _sections(annotation: Any) -> list[type[BaseModel]]:
-    """The sections that stand in a type such as `list[Section] | None`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return [annotation]
-    return [section for inner in get_args(annotation) for section in _sections(inner)]

@@ -1,11 +1,14 @@
-"""Reading YAML: no tags that run code, no duplicate keys, and clear messages."""
+"""Reading YAML: no tags that run code, no duplicate keys, and clear messages on wrong settings."""
 
 from __future__ import annotations
 
+import difflib
+import reprlib
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
+from pydantic import BaseModel, ValidationError
 
 from headcount.errors import UserError
 from headcount.files import require_file, visible
@@ -43,3 +46,38 @@ def read_yaml(path: Path, required: bool = False) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise UserError(f"{path} holds no settings.", "It should be a YAML mapping of sections.")
     return settings
+
+
+def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
+    """One line for the first problem of a configuration, with the nearest known key."""
+    first = error.errors()[0]
+    location = [str(part) for part in first["loc"]]
+    key = ".".join(location)
+    if first["type"] == "missing":
+        return UserError(f"{where}: {key} is missing.", "Add it.")
+    if first["type"] != "extra_forbidden":
+        reason = first["msg"].removeprefix("Value error, ")
+        # Shortened: with aliases of YAML, a value of a few bytes can be endless when printed.
+        value = "" if isinstance(first["input"], dict) else f" = {reprlib.repr(first['input'])}"
+        return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
+    known = _known_keys(root, location[:-1])
+    near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+    remedy = f"Did you mean '{near[0]}'?" if near else f"Known keys: {', '.join(known)}."
+    return UserError(f"{where}: unknown key '{key}'.", remedy)
+
+
+def _known_keys(root: type[BaseModel], location: list[str]) -> list[str]:
+    """The keys of the section at a place of a configuration; list indices are skipped."""
+    section = root
+    for part in location:
+        field = section.model_fields.get(part)
+        if field is not None:
+            section = next(iter(_sections(field.annotation)), section)
+    return list(section.model_fields)
+
+
+def _sections(annotation: Any) -> list[type[BaseModel]]:
+    """The sections that stand in a type such as `list[Section] | None`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for inner in get_args(annotation) for section in _sections(inner)]

@@ -50,10 +50,11 @@ def test_logits_of_every_step(run: Run, tmp_path: Path) -> None:
     sample = make_sample(run, seed=4)
     rng = torch.Generator().manual_seed(0)
     long_one = torch.randint(4, 40, (1, 120), generator=rng)
+    long_target = torch.cat([sample.target[:1, :1], long_one[:, :20]], 1)
     samples = [
         sample,
-        Sample(sample.sentences[:1], sample.source[:1, :2], sample.target[:1]),
-        Sample([], long_one, torch.cat([sample.target[:1, :1], long_one[:, :20]], 1)),
+        Sample(sample.sentences[:1], sample.source[:1, :2], sample.target[:1], sample.real[:1]),
+        Sample([], long_one, long_target, torch.ones_like(long_target, dtype=torch.bool)),
     ]
     for each in samples:
         expected = run.model(each.source, each.target)

@@ -10,9 +10,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from headcount.config import Config, DataConfig, ModelConfig, SearchConfig, readable_error
+from headcount.config import Config, DataConfig, ModelConfig, SearchConfig
 from headcount.errors import UserError
 from headcount.run import Run
+from headcount.yaml_reading import readable_error
 
 # Of a generation configuration: settings that change translations and that the search here does
 # not have, with the value that means "off".

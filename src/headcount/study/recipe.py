@@ -7,12 +7,12 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from headcount.config import Config, Count, Positive, Section, readable_error
+from headcount.config import Config, Count, Positive, Section
 from headcount.errors import UserError
 from headcount.files import require_file
 from headcount.pruning.methods import EXACT, METHODS, RANDOM, canonical
 from headcount.run import CONFIG, WEIGHTS
-from headcount.yaml_reading import read_yaml
+from headcount.yaml_reading import read_yaml, readable_error
 
 Penalty = Annotated[float, Field(ge=0)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
