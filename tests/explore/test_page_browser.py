@@ -390,3 +390,12 @@ def test_accessibility(page, address, scheme):
         assert len(found["passes"]) > 20
     finally:
         page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_attention_in_a_notebook_is_a_page_of_its_own(driver, twins, tmp_path):
+    """`attention.show()`: the report's explorer for one sentence, without a server."""
+    path = twins["full"].attention(TEXT).show().save(tmp_path / "heads.html")
+    driver.get(path.as_uri())
+    wait(driver, lambda d: d.find_elements(By.CSS_SELECTOR, "#detail article svg"))
+    assert len(driver.find_elements(By.CSS_SELECTOR, "#gallery .head")) == 6
+    assert driver.get_log("browser") == []
