@@ -1,4 +1,4 @@
-"""Put a finished study into results/, and its tables into docs/results.md.
+"""Put a finished study into results/, and its tables into docs/results*.md.
 
     headcount report STUDY --src results/sentences.en
     python tools/publish_results.py STUDY [--part NAME]
@@ -10,7 +10,7 @@ stay out too: attention maps are drawn on the sentences of results/sentences.en,
 this project, nothing is published where the study's maps show any other, and of the roles the
 sentences in which heads are seen best are left out unless they are ours.
 
-In the page, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced by
+In these pages, what stands between `<!-- TABLE -->` and `<!-- /TABLE -->` is replaced by
 results/tables/TABLE.md, and what is marked `NAME/TABLE` by results/NAME/tables/TABLE.md.
 """
 
@@ -26,7 +26,7 @@ from typing import Any
 from headcount.files import read_json, read_lines, write_text
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE = ROOT / "results", ROOT / "docs" / "results.md"
+RESULTS, PAGES = ROOT / "results", sorted((ROOT / "docs").glob("results*.md"))
 SENTENCES = "sentences.en"
 KEPT = {
     "figures": ("png", "svg", "csv", "gif"),
@@ -50,16 +50,15 @@ def main() -> None:
     parser.add_argument("study", type=Path)
     parser.add_argument("--part", default="", help="a folder of its own in the results")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--page", type=Path, nargs="*", default=PAGES)
     arguments = parser.parse_args()
     if arguments.part and (
         arguments.part in TAKEN or not re.fullmatch(r"\w[\w-]*", arguments.part)
     ):
         parser.error(f"--part {arguments.part}: choose a plain name, not one of {', '.join(TAKEN)}")
     publish(arguments.study, arguments.out / arguments.part, arguments.out / SENTENCES)
-    if arguments.page.exists():
-        page = arguments.page.read_text(encoding="utf-8")
-        write_text(arguments.page, with_tables(page, arguments.out))
+    for page in arguments.page:
+        write_text(page, with_tables(page.read_text(encoding="utf-8"), arguments.out))
     out = arguments.out / arguments.part
     print(f"{out}: {sum(1 for _ in out.rglob('*.*'))} files.")
 

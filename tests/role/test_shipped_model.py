@@ -1,7 +1,7 @@
 """What is said of the shipped model's encoder heads, worked out again with NumPy from its file.
 
-That the model has no positional head is a result that surprises (docs/results.md); here it does not
-rest on the package's model, its recordings or its statistics.
+That the model has positional heads is the first thing that the demo shows; here it does not rest on
+the package's model, its recordings or its statistics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headcount.run import load_run
 
 SHIPPED = Path(str(files("headcount") / "demo_model"))
 SENTENCES = Path(__file__).parents[2] / "results" / "sentences.en"
-HEADS, WIDTH = 8, 128
+HEADS, WIDTH, HEAD_WIDTH, BASE = 8, 128, 32, 100
 
 Maps = list[list[np.ndarray]]
 """Attention of one sentence: layer, head, `[queries, keys]`."""
@@ -38,7 +38,9 @@ def maps() -> list[Maps]:
 
 def encoder_attention(weights: dict[str, np.ndarray], tokens: list[int]) -> Maps:
     """A pre-norm encoder, one sentence, head by head."""
-    angles = np.arange(len(tokens))[:, None] / 10000 ** (np.arange(0, WIDTH, 2) / WIDTH)
+    at = np.arange(len(tokens))
+    angles = at[:, None] / BASE ** (np.arange(0, WIDTH, 2) / WIDTH)
+    buckets = np.vectorize(bucket)(at - at[:, None])  # [queries, keys]
     x = weights["source_embedding.table.weight"][tokens] * WIDTH**0.5
     x = x + np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
     maps: Maps = []
@@ -50,9 +52,10 @@ def encoder_attention(weights: dict[str, np.ndarray], tokens: list[int]) -> Maps
         maps.append([])
         outputs = []
         for head in range(HEADS):
-            size = WIDTH // HEADS
-            q, k, v = (projected[:, i * WIDTH + head * size :][:, :size] for i in range(3))
-            scores = np.exp(q @ k.T / size**0.5)
+            size = HEAD_WIDTH
+            q, k, v = (projected[:, (i * HEADS + head) * size :][:, :size] for i in range(3))
+            bias = weights[f"encoder_positions.{layer}.table"][buckets, head]
+            scores = np.exp(q @ k.T / size**0.5 + bias)
             attention = scores / scores.sum(1, keepdims=True)
             maps[-1].append(attention)
             outputs.append(attention @ v)
@@ -63,6 +66,14 @@ def encoder_attention(weights: dict[str, np.ndarray], tokens: list[int]) -> Maps
         hidden = np.maximum(hidden + weights[part + "expand.bias"], 0)
         x = x + hidden @ weights[part + "contract.weight"].T + weights[part + "contract.bias"]
     return maps
+
+
+def bucket(offset: int) -> int:
+    """Which of 32 ranges of distances: 8 single ones each way, then wider ones up to 128."""
+    steps, right = abs(offset), 16 * (offset > 0)
+    if steps < 8:
+        return right + steps
+    return right + min(15, 8 + int(8 * np.log(steps / 8) / np.log(128 / 8)))
 
 
 def layer_norm(x: np.ndarray, weights: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -96,3 +107,21 @@ def test_offsets(maps: list[Maps], tmp_path: Path) -> None:
                 if 0 <= query + offset < len(weights) - 1
             ]
             assert share["value"] == pytest.approx(np.mean(hits), abs=2 / len(hits))
+
+
+def test_heads_that_look_left_and_right(maps: list[Maps]) -> None:
+    """The shipped model is one in which the paper's positional heads can be seen."""
+    for offset in (-1, 1):
+        shares = [
+            np.mean(
+                [
+                    weights[query, :-1].argmax() == query + offset
+                    for weights in (m[layer][head] for m in maps)
+                    for query in range(len(weights) - 1)
+                    if 0 <= query + offset < len(weights) - 1
+                ]
+            )
+            for layer in range(6)
+            for head in range(HEADS)
+        ]
+        assert max(shares) >= 0.9
