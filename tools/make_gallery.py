@@ -19,7 +19,8 @@ from headcount.study.figures import FIGURES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PUBLISHED = ROOT / "results" / "figures"
+PUBLISHED = [ROOT / "results" / part / "figures" for part in ("", "plain", "languages")]
+"""The published studies; a figure is shown from the first one that has it."""
 
 SETUP = """\
 import headcount
@@ -46,7 +47,7 @@ class Figure(NamedTuple):
 
 
 OWN = (
-    Figure("attention", "What one head looks at", 'model.attention(text).plot("cross.1.3")'),
+    Figure("attention", "What one head looks at", 'model.attention(text).plot("enc.4.2")'),
     Figure("relevance", "Where every step comes from", "model.relevance(text).plot()"),
     Figure(
         "relevance-heads",
@@ -82,11 +83,11 @@ def of_studies() -> Iterator[Figure]:
 
 
 def _file_name(draw: Callable[..., Any]) -> str:
-    """The name of a figure's published file, by its number in the paper; empty without one."""
+    """A figure's published file, relative to docs/; empty where no study has one."""
     number = re.search(r"Figure (\d+)", inspect.getdoc(draw) or "")
-    if number is None:
-        return ""
-    return next((path.stem for path in sorted(PUBLISHED.glob(f"fig{number[1]}-*.png"))), "")
+    stem = f"fig{number[1]}-*" if number else draw.__name__.removesuffix("_figure")
+    files = [path for folder in PUBLISHED for path in sorted(folder.glob(f"{stem}.png"))]
+    return f"../{files[0].relative_to(ROOT)}" if files else ""
 
 
 def page() -> str:
@@ -108,17 +109,15 @@ def page() -> str:
         "from headcount.study.results import load_results\n\n"
         'results = load_results("demo")  # a folder of `headcount demo` or `headcount study`\n'
         "figures = {draw.__name__: draw(results) for draw in FIGURES}\n```",
-        f"`FIGURES` has {names}. The pictures are those of the [published study](results.md).",
-        *(
-            _entry(figure, figure.name and f"../results/figures/{figure.name}.png")
-            for figure in of_studies()
-        ),
+        f"`FIGURES` has {names}. The pictures are those of the published studies"
+        " ([results](results.md), [side studies](results-plain.md)).",
+        *(_entry(figure, figure.name) for figure in of_studies()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _entry(figure: Figure, image: str) -> str:
-    shown = f"![{figure.title}]({image})" if image else "The published study does not have it yet."
+    shown = f"![{figure.title}]({image})" if image else "No published study has it yet."
     return f"### {figure.title}\n\n`{figure.line}`\n\n{shown}"
 
 

@@ -75,7 +75,8 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for name in ("study.json", "claims.json", "bench.json"):
         if (study / name).is_file():
-            shutil.copyfile(study / name, out / name)
+            text = (study / name).read_text(encoding="utf-8")
+            write_text(out / name, without_folders(text))
     for folder, kinds in KEPT.items():
         matches = [path for path in (study / folder).glob("*") if path.suffix[1:] in kinds]
         matches = [path for path in matches if not path.stem.endswith("-phone")]
