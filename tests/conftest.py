@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from headcount.config import Config, ModelConfig
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.transformer import Transformer
 from headcount.run import Run
+
+# A runner in the background ignores Ctrl-C, and so would every process that its tests start.
+for number in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, handler)
 
 # Tests run in several processes at once; threads inside them would only fight.
 torch.set_num_threads(1)
