@@ -14,6 +14,7 @@ import pytest
 from headcount.cli import main
 from headcount.errors import Interrupted
 from headcount.files import read_json, write_json
+from headcount.run import resolve_run
 
 Run = Callable[..., tuple[int, str]]
 
@@ -138,3 +139,22 @@ def test_a_head_listed_twice(run: Run, run_folder: Path, tmp_path: Path) -> None
 def test_an_interruption_survives_its_way_from_another_process() -> None:
     stopped = pickle.loads(pickle.dumps(Interrupted(signal.SIGTERM, "Stopped.")))
     assert (stopped.number, str(stopped)) == (signal.SIGTERM, "Stopped.")
+
+
+def test_verbs_take_the_shipped_model_by_name_and_leave_it_alone(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = resolve_run("demo")
+    if not (shipped / "model.safetensors").is_file():
+        pytest.skip("this installation has no demo model")
+    monkeypatch.chdir(tmp_path)
+    for language, text in (("en", "The cat sleeps.\n"), ("fr", "Le chat dort.\n")):
+        for split in ("train", "dev", "test"):
+            Path(f"{split}.{language}").write_text(text * 30)
+    before = sorted(shipped.iterdir())
+    options = ("--src", "dev.en", "--by", "confidence", "--sentences", "2", "--agreement", "-q")
+    assert run("rank", "demo", *options)[0] == 0
+    pruning = ("--keep", "12", "--by", "random", "--no-finetune", "-q")
+    assert run("prune", "demo", "--train", ".", *pruning, "--out", "pruned")[0] == 0
+    assert sorted(shipped.iterdir()) == before
+    assert not Path("demo").exists()

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 
+from headcount.bootstrap import Interval
+from headcount.role.criteria import Criteria
 from headcount.role.kind import Setting, SiteBatch
 from headcount.role.positional import OFFSET_NAMES, PositionalCounts, chance_shares
+from headcount.role.registry import ROLES
 
 
 def test_only_queries_with_room_for_an_offset_count() -> None:
@@ -44,3 +47,12 @@ def test_an_offset_that_no_query_has_room_for_has_no_share() -> None:
     shares = chance_shares(np.array([0, 0, 7]), reach=2)
     assert np.isnan(shares[[0, 4]]).all()
     assert shares[1:4].tolist() == [0.5, 0.5, 0.5]
+
+
+def test_one_of_one_is_no_habit() -> None:
+    """Short text has few queries with room for a far offset: those do not outdo a near one."""
+    scores = {"-1": Interval(0.95, 0.9, 1.0), "+5": Interval(1.0, 1.0, 1.0)}
+    met = ROLES["positional"].met
+    assert met(scores, {}, {"-1": 15, "+5": 1}, Criteria()) == ["-1"]
+    assert met(scores, {}, {"-1": 4, "+5": 1}, Criteria()) == []
+    assert met(scores, {}, {"-1": 15, "+5": 11}, Criteria()) == ["+5"]

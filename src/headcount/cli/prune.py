@@ -93,7 +93,7 @@ def prune(
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record, remarks_on
     from headcount.pruning.settings import make_settings
-    from headcount.run import load_config
+    from headcount.run import load_config, resolve_run
 
     settings = make_settings(
         penalty=penalty,
@@ -113,7 +113,7 @@ def prune(
         minutes=minutes,
         seed=seed,
     )
-    config = load_config(run)
+    config = load_config(resolve_run(run))
     training = settings.resolved(config).training(config.training)
     silent = quiet or not speaks()
     try:

@@ -64,28 +64,30 @@ def rank(
     from headcount.ranking.rank import AGREEMENT
     from headcount.ranking.rank import rank as rank_heads
     from headcount.registry import name_list
+    from headcount.run import resolve_run
 
     leader = os.environ.get("RANK", "0") == "0"  # under torchrun only one process prints
     reporter = StageReporter(quiet or not leader)
+    save = resolve_run(run) == run  # looking at the shipped model writes no files
     if audit and by and "lrp" not in name_list(by):
         raise UserError("--audit follows relevance, but --by has no lrp.", "Add lrp to --by.")
     try:
         ranking = rank_heads(
             run, src, ref, by=by, sites=sites, rule=rule, layer_norm=layer_norm, bias=bias,
             attention=attention, normalise=normalise, epsilon=epsilon, prefix=prefix, beam=beam,
-            bleu=bleu, sentences=sentences, seed=seed, save=True, progress=reporter,
+            bleu=bleu, sentences=sentences, seed=seed, save=save, progress=reporter,
         )  # fmt: skip
     finally:
         reporter.close()
     if not leader:
         return
     pairs = ranking.agreement(seed=seed) if agreement else []
-    if agreement:
+    if agreement and save:
         write_json(run / "analysis" / AGREEMENT, [asdict(pair) for pair in pairs])
     if json:
         extra = {"agreement": [asdict(pair) for pair in pairs]} if agreement else {}
         print_json(ranking.to_json() | extra)
         return
     show(ranking, pairs if agreement else None, full, audit)
-    if not quiet:
+    if save and not quiet:
         remarks.print(f"Written: {run / 'analysis' / TABLE_CSV}, measures.json beside it.")

@@ -64,10 +64,17 @@ def roles(
     from headcount.cli.roles_display import show
     from headcount.role.analysis import roles as name_roles
     from headcount.role.criteria import Criteria
+    from headcount.role.parses import spacy_parser
     from headcount.run import resolve_run
 
     if text and (src or conllu):
         raise UserError("--text stands alone.", "Leave --src and --conllu out.")
+    if text and spacy_parser() is None:  # a first look should not need a parser
+        relations = "none"
+        remarks.print(
+            "No parser is installed, so relations are left out. To have them:"
+            " pip install -r requirements-parser.txt"
+        )
     # Looking at a sentence or at the shipped model writes no files.
     save = not text and resolve_run(run) == run
     leader = os.environ.get("RANK", "0") == "0"  # under torchrun only one process prints

@@ -24,11 +24,16 @@ def write_onnx(run: Run, folder: Path) -> None:
     import onnx
 
     config = run.config.model
-    if not config.decoder_layers or config.relative_positions != "none" or config.gated:
+    unwritten = {
+        "no decoder": not config.decoder_layers,
+        "biases by distance": config.relative_positions != "none",
+        "gated feed-forward networks": config.gated,
+    }
+    reasons = [reason for reason, is_so in unwritten.items() if is_so]
+    if reasons:
         raise UserError(
-            f"{run.folder} has no decoder, position biases or gated networks, which are not written"
-            " as ONNX.",
-            "Export it to transformers or, with a decoder, to ctranslate2.",
+            f"{run.folder} has {' and '.join(reasons)}, which this ONNX export does not write.",
+            "Try --to ctranslate2 or --to transformers, or use the run as it is.",
         )
     onnx.save(encoder_graph(run.model), folder / ENCODER)
     onnx.save(decoder_step_graph(run.model), folder / STEP)

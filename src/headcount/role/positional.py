@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from headcount.role.criteria import Criteria
 
 THRESHOLD = 0.90
+LEAST_QUERIES = 10
+"""An offset that fewer queries could have is not judged: one of one is no habit."""
 OWN = "0"
 
 
@@ -109,8 +111,9 @@ class OffsetRole(RoleKind):
         instances: Mapping[str, int],
         criteria: Criteria,
     ) -> list[str]:
-        """The best offset, where its share reaches the threshold."""
-        best = best_offset(scores)
+        """The best offset, where its share reaches the threshold on more than a few queries."""
+        judged = {name: s for name, s in scores.items() if instances.get(name, 0) >= LEAST_QUERIES}
+        best = best_offset(judged)
         if best is None:
             return []
         name = offset_name(best)

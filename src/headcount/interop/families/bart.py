@@ -45,7 +45,7 @@ class Bart(BartLike):
         if config.positions != "learned" or not config.embedding_norm or config.norm != self.norm:
             raise UserError(
                 f"{run.folder} has other positions or norms than this family.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         return super().settings(run)
 

@@ -108,12 +108,12 @@ class BartLike(Adapter):
         if set(inner.values()) != {config.width}:
             raise UserError(
                 f"{run.folder} has heads of a width of their own, which this family has not.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         if run.source_tokenizer.pad != target.pad:
             raise UserError(
                 f"{run.folder} has other special tokens on each side; this family has one set.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         return Written(
             {

@@ -94,7 +94,7 @@ class M2M100(BartLike):
         if (config.position_offset, config.position_base) != expected or config.norm != "pre":
             raise UserError(
                 f"{run.folder} has other positions or norms than M2M100.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         return super().settings(run)
 

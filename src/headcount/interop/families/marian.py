@@ -71,7 +71,7 @@ class Marian(BartLike):
         if own:
             raise UserError(
                 f"{run.folder} has what MarianMT does not (model.{', model.'.join(own)}).",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         if config.norm != "post":
             raise UserError(
@@ -81,7 +81,7 @@ class Marian(BartLike):
         if run.source_tokenizer.eos != run.target_tokenizer.eos:
             raise UserError(
                 f"{run.folder} has other special tokens on each side; MarianMT has one set.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         settings, notes = super().settings(run)
         settings["decoder_vocab_size"] = run.target_tokenizer.size

@@ -155,7 +155,7 @@ class T5(Adapter):
         if positions != ("none", "stack") or config.norm_kind != "rms" or config.biases:
             raise UserError(
                 f"{run.folder} has other positions, norms or biases than T5.",
-                "Export it to ctranslate2 or onnx.",
+                "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         activation = activation_name(config)
         if config.gated:  # there "gated-gelu" means the approximation
