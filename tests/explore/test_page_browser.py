@@ -101,7 +101,9 @@ def cell(driver, head):
 
 
 def click(driver, element):
-    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+    # At once: a click during a smooth scroll would hit what is passing by.
+    scroll = "arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})"
+    driver.execute_script(scroll, element)
     element.click()
 
 
