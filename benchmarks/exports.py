@@ -28,7 +28,7 @@ import torch
 from headcount.bench.engines import engine_tokens
 from headcount.files import read_lines, write_json
 from headcount.heads import SITES
-from headcount.interop.ctranslate2_check import open_translator
+from headcount.interop.ctranslate2_export import open_translator
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search

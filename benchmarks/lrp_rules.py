@@ -37,8 +37,13 @@ from headcount.heads import SITES, Head
 from headcount.ranking.agreement import bootstrap_draws, correlations
 from headcount.ranking.evidence import Evidence
 from headcount.ranking.lrp.rules import LrpOptions
-from headcount.ranking.measuring import Measured, MeasureSettings, measure
-from headcount.ranking.sentences import Sentences, load_sentences
+from headcount.ranking.measuring import (
+    Measured,
+    MeasureSettings,
+    Sentences,
+    load_sentences,
+    measure,
+)
 from headcount.run import WEIGHTS, Run, load_run, load_weights
 from headcount.training.checkpoints import list_checkpoints
 

@@ -26,7 +26,7 @@ from headcount.data.builtin import generate
 from headcount.data.tokenizer import Tokenizer
 from headcount.files import write_json
 from headcount.heads import Head
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 

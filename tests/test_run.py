@@ -20,7 +20,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import write_json
 from headcount.heads import Head
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer
 from headcount.run import Run, load_heads, load_run, open_run, save_weights
 

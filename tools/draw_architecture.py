@@ -16,7 +16,7 @@ WAYS = {
     ),
     "to a relevance": (
         "#dd8452",
-        ["ranking/sentences", "model/decoding", "model/recording"],
+        ["ranking/measuring", "model/decoding", "model/recording"],
         ["ranking/lrp/propagate", "ranking/lrp/rules", "ranking/lrp/relevance", "ranking/rank"],
         "head table: lrp",
     ),
@@ -29,7 +29,7 @@ WAYS = {
     "to a pruned run": (
         "#c44e52",
         ["pruning/methods", "pruning/gates", "model/gating"],
-        ["training/loop", "pruning/process", "model/removal"],
+        ["training/loop", "pruning/process", "model/gating"],
         "a smaller run",
     ),
     "to a cell of the report": (

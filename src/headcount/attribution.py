@@ -25,7 +25,7 @@ from headcount.model.decoding import GREEDY
 from headcount.progress import Progress, silent
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.rules import LrpOptions
-from headcount.ranking.sentences import Lines, Sentences, load_sentences
+from headcount.ranking.measuring import Lines, Sentences, load_sentences
 from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 

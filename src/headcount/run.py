@@ -21,8 +21,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
 from headcount.heads import HeadLayout, HeadTable
-from headcount.model.blank import LARGE, blank_model
-from headcount.model.transformer import Transformer, full_layout
+from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
 from headcount.yaml_reading import read_yaml
 
 CONFIG = "config.yaml"

@@ -14,7 +14,7 @@ import yaml
 
 from headcount.bench.runs import Timing, bench, bench_lines, interleaved, peak_memory
 from headcount.errors import UserError
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import load_run
 
 

@@ -8,7 +8,7 @@ import headcount
 from headcount.explore.answers import Answers
 from headcount.heads import Head
 from headcount.loaded.model import Model
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import load_run
 
 TEXT = "A big dog and a small cat see it ."

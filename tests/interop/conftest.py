@@ -19,7 +19,7 @@ from headcount.config import Config
 from headcount.data.builtin import generate
 from headcount.data.tokenizer import Tokenizer
 from headcount.heads import Head
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import Run
 
 PAIRS = 1200

@@ -12,12 +12,17 @@ from tokenizers import Tokenizer as Core
 
 from headcount.heads import Head
 from headcount.interop.checking import make_sample
-from headcount.interop.ctranslate2_check import Comparison, check_ctranslate2, open_translator
-from headcount.interop.ctranslate2_export import build_spec, write_ctranslate2
+from headcount.interop.ctranslate2_export import (
+    Comparison,
+    build_spec,
+    check_ctranslate2,
+    open_translator,
+    write_ctranslate2,
+)
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import Run
 from headcount.scoring import score_lines
 from headcount.translation import translate_lines

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from headcount.interop.checking import EXTRAS
 from headcount.interop.export import export
-from headcount.interop.extras import EXTRAS
 from headcount.run import Run
 
 PAGE = Path(__file__).parents[2] / "docs" / "interop.md"

@@ -9,9 +9,9 @@ import pytest
 
 import headcount
 from headcount.errors import UserError
-from headcount.interop import extras
+from headcount.interop import checking
+from headcount.interop.checking import require_extra
 from headcount.interop.export import EXPORTS, export
-from headcount.interop.extras import require_extra
 from headcount.run import Run
 
 
@@ -58,7 +58,7 @@ def test_bad_wishes(make_run: Callable[..., Run], tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("extra", sorted({entry.extra for entry in EXPORTS.values()}))
 def test_a_missing_package_is_one_line(extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(extras.EXTRAS, extra, ("no_such_package",))
+    monkeypatch.setitem(checking.EXTRAS, extra, ("no_such_package",))
     with pytest.raises(UserError, match=rf"pip install 'headcount\[{extra}\]'"):
         require_extra(extra)
 
@@ -67,7 +67,7 @@ def test_a_missing_package_is_one_line(extra: str, monkeypatch: pytest.MonkeyPat
 def test_files_are_as_readable_as_others(
     transformers: Any, marian_run: Run, tmp_path: Path, to: str
 ) -> None:
-    for package in extras.EXTRAS[EXPORTS[to].extra]:
+    for package in checking.EXTRAS[EXPORTS[to].extra]:
         pytest.importorskip(package, reason=f"needs headcount[{to}]")
     exported = headcount.export(marian_run, to, tmp_path / "out")
     (tmp_path / "plain").touch()

@@ -19,7 +19,7 @@ from headcount.interop.families import FAMILIES
 from headcount.interop.importing import import_run
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 

@@ -79,7 +79,7 @@ def test_export(imported: Path, text: Path, tmp_path: Path) -> None:
 
 def test_padded_heads_are_reported(imported: Path, tmp_path: Path) -> None:
     from headcount.heads import Head
-    from headcount.model.removal import remove_heads
+    from headcount.model.gating import remove_heads
 
     pytest.importorskip("ctranslate2", reason="needs headcount[ctranslate2]")
     run = load_run(imported)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headcount.errors import UserError
+from headcount.interop.families.marian import read_languages, read_tokenizers
 from headcount.interop.importing import import_run
-from headcount.interop.marian_tokenizers import read_languages, read_tokenizers
 from headcount.run import Run
 
 

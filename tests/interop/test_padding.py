@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.heads import Head, HeadLayout
-from headcount.interop.padding import even_layout, full_heads, pad_heads
-from headcount.model.removal import remove_heads
+from headcount.model.gating import even_layout, full_heads, pad_heads, remove_heads
 from headcount.model.transformer import Transformer
 
 HEADS = HeadLayout.full(2, 2, 3).heads()

@@ -14,7 +14,7 @@ from headcount.interop.export import export
 from headcount.interop.families import FAMILIES
 from headcount.interop.importing import import_run
 from headcount.interop.transformers_export import check_transformers, family_of_run
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.run import Run
 from headcount.translation import translate
 

@@ -11,9 +11,8 @@ from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.loaded.model import Model
 from headcount.model.decoding import GREEDY
-from headcount.model.gating import masked
+from headcount.model.gating import masked, remove_heads
 from headcount.model.recording import record
-from headcount.model.removal import remove_heads
 from headcount.run import Run, load_run
 
 TEXT = "A big dog and a small cat see it ."

@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from headcount.heads import Head
 from headcount.model.arithmetic import encoder_products, translation_products
+from headcount.model.gating import remove_heads
 from headcount.model.recording import record
-from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
 
 Maker = Callable[..., Transformer]

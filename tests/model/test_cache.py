@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer
 
 START = 2

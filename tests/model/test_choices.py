@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from headcount.heads import Head
-from headcount.model.gating import masked
+from headcount.model.gating import masked, remove_heads
 from headcount.model.recording import record
-from headcount.model.removal import remove_heads
 from headcount.model.transformer import Transformer
 from model_shapes import SHAPES
 

@@ -17,8 +17,7 @@ from torch import Tensor
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.model.decoding import GREEDY, Hypothesis, Search, beam_search, best_of_rows
-from headcount.model.gating import masked
-from headcount.model.removal import remove_heads
+from headcount.model.gating import masked, remove_heads
 from headcount.model.transformer import Transformer
 
 PAD, UNK, START, EOS = 0, 1, 2, 3

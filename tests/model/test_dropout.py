@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headcount.model.dropout import dropout
+from headcount.model.primitives import dropout
 
 
 @pytest.mark.parametrize("rate", [0.02, 0.1, 0.5, 0.9])

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 
-from headcount.model.positions import position_table, sinusoids
+from headcount.model.embedding import position_table, sinusoids
 from headcount.model.transformer import Transformer
 
 Maker = Callable[..., Transformer]

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.heads import SITES, Head
-from headcount.model.gating import gated, masked
-from headcount.model.removal import fold_gates, remove_heads
+from headcount.model.gating import fold_gates, gated, masked, remove_heads
 from headcount.model.transformer import Transformer
 
 Maker = Callable[..., Transformer]

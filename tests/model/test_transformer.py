@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headcount.errors import UserError
 from headcount.heads import Head
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer
 from model_shapes import SHAPES
 

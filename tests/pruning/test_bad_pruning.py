@@ -10,7 +10,7 @@ import pytest
 
 from headcount.cli import main
 from headcount.errors import UserError
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.pruning.settings import make_settings
 from headcount.run import load_run
 

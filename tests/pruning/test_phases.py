@@ -11,7 +11,7 @@ import torch
 
 import headcount.pruning.process as process
 from headcount.errors import Notice, UserError
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.pruning.process import check_equal
 from headcount.pruning.prune import prune
 from headcount.training.metrics import read_metrics

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from headcount.heads import SITES, Head, HeadLayout
 from headcount.model.decoding import Search, beam_search
-from headcount.model.gating import gated, mask_gates, masked
-from headcount.model.removal import fold_gates, remove_heads
+from headcount.model.gating import fold_gates, gated, mask_gates, masked, remove_heads
 from headcount.model.transformer import Transformer
 
 Maker = Callable[..., Transformer]

@@ -7,12 +7,11 @@ import torch
 from torch.nn import functional as F
 
 from headcount.heads import Head
-from headcount.model.gating import gated, mask_gates
-from headcount.model.removal import remove_heads
+from headcount.model.gating import gated, mask_gates, remove_heads
 from headcount.ranking import ablation as module
 from headcount.ranking.ablation import ablation
 from headcount.ranking.evidence import attentions_of
-from headcount.ranking.gradient import gradient
+from headcount.ranking.measures import gradient
 
 SITES = ("enc", "dec", "cross")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from headcount.model.recording import record
-from headcount.ranking.confidence import confidence
 from headcount.ranking.evidence import attentions_of
+from headcount.ranking.measures import confidence
 
 
 def slow_confidence(

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headcount.heads import Head
-from headcount.model.gating import gated, masked
-from headcount.model.removal import remove_heads
-from headcount.ranking.lrp.audit import audit_rows
+from headcount.model.gating import gated, masked, remove_heads
+from headcount.ranking.lrp.descent import audit_rows
 from headcount.ranking.lrp.fast import FastRatio, Telescoped
 from headcount.ranking.lrp.maps import Maps
 from headcount.ranking.lrp.propagate import Propagation, plan_starts

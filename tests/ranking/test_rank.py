@@ -17,8 +17,7 @@ from headcount.cli.rank_display import ENDS
 from headcount.errors import UserError
 from headcount.heads import Head, HeadTable
 from headcount.model.decoding import GREEDY, beam_search
-from headcount.model.gating import gated
-from headcount.model.removal import remove_heads
+from headcount.model.gating import gated, remove_heads
 from headcount.ranking import measuring
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headcount.errors import UserError
-from headcount.ranking.sentences import load_sentences
+from headcount.ranking.measuring import load_sentences
 from headcount.run import load_run
 
 

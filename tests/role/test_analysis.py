@@ -13,7 +13,7 @@ from headcount.data.conllu import read_conllu
 from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.model.attention import Attention
-from headcount.model.removal import remove_heads
+from headcount.model.gating import remove_heads
 from headcount.role.analysis import roles as name_roles
 from headcount.role.criteria import Criteria
 from headcount.role.positional import best_offset, offset_name

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.model.attention_statistics import REACH
+from headcount.model.attention import REACH
 from headcount.role.diagonal import DiagonalCounts, diagonal
 from headcount.role.kind import Setting, SiteBatch
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headcount.data.splitting import spread_indices, spread_stream
 from headcount.errors import UserError
-from headcount.ranking.sentences import load_sentences
+from headcount.ranking.measuring import load_sentences
 from headcount.role.text import Text
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from headcount.distribution import Workers
 from headcount.errors import UserError
 from headcount.run import load_run
 from headcount.training.checkpoints import list_checkpoints
-from headcount.training.evaluation import dev_loss
-from headcount.training.metrics import read_metrics
+from headcount.training.metrics import dev_loss, read_metrics
 from headcount.training.preparation import prepare_training
 from headcount.training.train import train
 from two_processes import PATIENCE, run_in_two_processes

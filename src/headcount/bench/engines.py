@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headcount.bench.runs import LARGE, Timing, interleaved
-from headcount.interop.ctranslate2_check import open_translator
+from headcount.interop.ctranslate2_export import open_translator
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search

@@ -44,7 +44,7 @@ def bench(
     if threads:
         torch.set_num_threads(threads)
     if ctranslate2:
-        from headcount.interop.extras import require_extra
+        from headcount.interop.checking import require_extra
 
         require_extra("ctranslate2")
     lines = bench_lines(runs[0], src, sentences)

@@ -15,8 +15,8 @@ from headcount.cli.console import results
 from headcount.heads import SITE_NAMES, Head
 from headcount.ranking.agreement import MIN_HEADS, Agreement
 from headcount.ranking.measures import LRP, MEASURES, RANDOM, explain
+from headcount.ranking.measuring import REASONS
 from headcount.ranking.rank import Ranking
-from headcount.ranking.sentences import REASONS
 
 ENDS = 5
 """How many of the most and of the least important heads are listed."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from headcount.errors import UserError
 from headcount.files import read_lines
-from headcount.interop.extras import require_extra
+from headcount.interop.checking import require_extra
 from headcount.loaded.load import load
 from headcount.loaded.model import Model
 from headcount.progress import Progress, silent

@@ -1,8 +1,9 @@
-"""The comparison that every import and export must pass before it is reported as done."""
+"""What every import and export must pass: its packages are there, and both models agree."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +14,26 @@ from headcount.data.batches import padded
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.run import Run
+
+EXTRAS = {
+    "marian": ("transformers", "sentencepiece", "google.protobuf"),
+    "ctranslate2": ("ctranslate2",),
+    "onnx": ("onnx", "onnxruntime"),
+    "explore": ("starlette", "uvicorn"),
+}
+
+
+def require_extra(extra: str) -> None:
+    """Make sure that the packages of an extra can be imported."""
+    for package in EXTRAS[extra]:
+        try:
+            import_module(package)
+        except ImportError as error:
+            raise UserError(
+                f"This needs {package}, which cannot be imported ({error}).",
+                f"Install it: pip install 'headcount[{extra}]'.",
+            ) from error
+
 
 LIMIT = 1e-4
 """How far apart logits of the same model may be in float32."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headcount.errors import UserError
 from headcount.files import atomic_folder, owned
-from headcount.interop.extras import require_extra
+from headcount.interop.checking import require_extra
 from headcount.progress import Progress, silent
 from headcount.registry import Registry
 
@@ -94,8 +94,13 @@ Check = Callable[[Sequence[str]], float]
 
 def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
     from headcount.interop.checking import make_sample
-    from headcount.interop.ctranslate2_check import Comparison, check_ctranslate2
-    from headcount.interop.ctranslate2_export import banned_tokens, build_spec, write_ctranslate2
+    from headcount.interop.ctranslate2_export import (
+        Comparison,
+        banned_tokens,
+        build_spec,
+        check_ctranslate2,
+        write_ctranslate2,
+    )
     from headcount.interop.plain_tokenizers import token_names, write_plain_tokenizers
 
     spec, result.padded_heads = build_spec(run)

@@ -24,8 +24,8 @@ from headcount.interop.checking import (
     make_sample,
     own_logits,
     refuse_existing,
+    require_extra,
 )
-from headcount.interop.extras import require_extra
 from headcount.interop.families import Family, family_of, supported
 from headcount.interop.families.adapter import (
     OUTPUT_BIAS,
@@ -36,8 +36,8 @@ from headcount.interop.families.adapter import (
     tie_of,
 )
 from headcount.interop.search_settings import model_config, run_config, search_config
-from headcount.model.blank import blank_model
-from headcount.model.positions import sinusoids
+from headcount.model.embedding import sinusoids
+from headcount.model.transformer import blank_model
 from headcount.progress import Progress, silent
 from headcount.run import Run, load_run
 

@@ -16,8 +16,8 @@ from headcount.interop.checking import LIMIT, largest_difference, make_sample, o
 from headcount.interop.families import FAMILIES, Family
 from headcount.interop.families.adapter import Checkpoint, to_theirs
 from headcount.interop.importing import quieten
-from headcount.interop.padding import full_heads
 from headcount.interop.search_settings import generation_settings
+from headcount.model.gating import full_heads
 from headcount.run import Run
 
 _MIXED_TEXT = "This is a test, isn't it? Yes: 1,234.5 «ça va» (œuvre) – done…"

@@ -1,4 +1,8 @@
-"""Token embeddings, and the positions that are added to them."""
+"""Token embeddings and positions: how a model knows its tokens, and where they stand.
+
+Sinusoidal and learned positions are added to the embeddings. Relative ones are biases of the
+attention scores of every head, shared by all layers of a stack (T5) or learned for each layer.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,99 @@ from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.errors import UserError
-from headcount.model.dropout import dropout
-from headcount.model.norm import make_norm, norm_function
-from headcount.model.positions import position_table
+from headcount.model.primitives import dropout, make_norm, norm_function
 from headcount.model.recording import Tape
+
+
+def sinusoids(
+    length: int, width: int, base: float = 10000.0, shortest: float = 2 * math.pi, first: int = 0
+) -> Tensor:
+    """Position encodings `[length, width]`: all sines, then all cosines.
+
+    Wavelengths go from `shortest` to `shortest * base` tokens; `first` is the number of the first
+    position.
+
+    The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
+    formula in that paper is often read, is the same up to a permutation of neurons. Computed in
+    float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
+    """
+    exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
+    frequencies = 2 * math.pi / shortest * base**-exponents  # in radians per token
+    angles = torch.arange(first, first + length)[:, None] * frequencies  # [length, width / 2]
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
+def position_table(length: int, config: ModelConfig) -> Tensor:
+    """What a model with sinusoidal positions adds to its token embeddings, `[length, width]`.
+
+    Learned positions begin as these.
+    """
+    return config.position_scale * sinusoids(
+        length,
+        config.width,
+        config.position_base,
+        config.shortest_wavelength,
+        config.position_offset,
+    )
+
+
+class RelativePositions(nn.Module):
+    """A bias for each head and each range of distances (Raffel et al. 2020, Sec. 2.1).
+
+    Half of the buckets are for single distances, the others for ranges that grow as logarithms up
+    to `config.position_distance`; everything beyond shares the last one. In an encoder half of
+    all buckets are for keys to the right of the query.
+    """
+
+    def __init__(self, config: ModelConfig, site: str) -> None:
+        super().__init__()
+        self.both_ways = site == "enc"
+        self.buckets, self.distance = config.position_buckets, config.position_distance
+        self.table = nn.Parameter(torch.empty(self.buckets, config.heads_at(site)))
+        nn.init.normal_(self.table, std=config.width**-0.5)
+
+    def forward(self, length: int, heads: tuple[int, ...]) -> Tensor:
+        """Biases of the given heads for queries and keys `0 .. length`: `[heads, length, length]`.
+
+        In a decoder they are `-inf` for keys behind the query.
+        """
+        at = torch.arange(length, device=self.table.device)
+        offsets = at - at[:, None]  # key - query
+        biases = self.table[self._bucket(offsets)][..., list(heads)].permute(2, 0, 1)
+        return biases if self.both_ways else biases.masked_fill(offsets > 0, -torch.inf)
+
+    def last_row(self, length: int, heads: tuple[int, ...]) -> Tensor:
+        """Biases of the query at the end of `length` tokens: `[heads, length]`."""
+        offsets = torch.arange(1 - length, 1, device=self.table.device)
+        return self.table[self._bucket(offsets)][:, list(heads)].t()
+
+    def _bucket(self, offsets: Tensor) -> Tensor:
+        """Bucket numbers of offsets, key position minus query position."""
+        buckets, base = self.buckets, torch.zeros_like(offsets)
+        if self.both_ways:
+            buckets //= 2
+            base, offsets = (offsets > 0) * buckets, -offsets.abs()
+        steps = -offsets.clamp(max=0)
+        single = buckets // 2
+        growth = (steps.clamp(min=1).float() / single).log() / math.log(self.distance / single)
+        ranges = single + (growth * (buckets - single)).long()
+        return base + torch.where(steps < single, steps, ranges.clamp(max=buckets - 1))
+
+
+def relative_tables(config: ModelConfig, site: str, layers: int) -> nn.ModuleList:
+    """The tables of position biases of a stack: none, one for all of its layers, or one each."""
+    count = {"none": 0, "stack": 1, "layer": layers}[config.relative_positions]
+    return nn.ModuleList(RelativePositions(config, site) for _ in range(count))
+
+
+def relative_to(tables: nn.ModuleList, layer: int) -> RelativePositions | None:
+    """The table that a layer uses."""
+    if not tables:
+        return None
+    table = tables[min(layer, len(tables) - 1)]
+    assert isinstance(table, RelativePositions)
+    return table
+
 
 FIRST_POSITIONS = 128
 """Sinusoidal positions that are computed at once; more where a sentence needs them."""

@@ -11,10 +11,8 @@ from torch.nn import functional as F
 from headcount.config import ModelConfig
 from headcount.heads import HeadLayout
 from headcount.model.attention import Attention
-from headcount.model.dropout import dropout
-from headcount.model.linear import make_linear
-from headcount.model.norm import make_norm
-from headcount.model.positions import RelativePositions
+from headcount.model.embedding import RelativePositions
+from headcount.model.primitives import dropout, make_linear, make_norm
 from headcount.model.recording import Tape
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -8,15 +8,143 @@ recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from headcount.model.attention import Attention
-from headcount.model.cache import DecoderCache, Step
+from headcount.model.attention import Attention, KeysValues
 from headcount.model.layers import Block, DecoderLayer, FeedForwardBlock
-from headcount.model.norm import norm_function
+from headcount.model.primitives import norm_function
+
+_FIRST_CAPACITY = 16
+
+Step = Callable[[Tensor, "DecoderCache"], Tensor]
+"""What a layer does to the newest position, `[batch * beam, width]` to the same shape."""
+
+
+class DecoderCache:
+    """Keys and values of all decoder layers, for the source and for the steps so far.
+
+    A sentence may have several hypotheses (a beam). They share one copy of the source's keys and
+    values: to the attention the hypotheses of a sentence are just several queries. Likewise they
+    share the past of the target: what any of them has written stays where it is, and a mask tells
+    each hypothesis which of these positions are its own. So keys and values never move when
+    hypotheses change places, only the mask does.
+
+    All layers' heads are in one tensor, `[2, heads, batch, places, head]` for keys and values, so
+    that what a step needs is cut once for all layers. A layer with index i finds in `keys[i]`
+    `[its heads * batch, head, places]` and `values[i]` `[its heads * batch, places, head]` what
+    was written up to and including this step, in `room[i]` `[2, its heads, batch, beam, head]`
+    where to write this step's, and in `source_keys[i]` and `source_values[i]` the source's.
+    `visible[i]` and `source_visible[i]` are 0 where a hypothesis may look, else -inf; they have
+    the shape of the layer's attention scores, `[its heads * batch, beam, places]`, or can be
+    expanded to it.
+    """
+
+    room: Sequence[Tensor]
+    keys: Sequence[Tensor]
+    values: Sequence[Tensor]
+    visible: Sequence[Tensor]
+    source_keys: Sequence[Tensor]
+    source_values: Sequence[Tensor]
+    source_visible: Sequence[Tensor]
+
+    def __init__(
+        self,
+        layers: list[Step],
+        source: list[KeysValues],
+        mask: Tensor | None,
+        heads: list[int],
+        like: Tensor,
+        beam: int,
+    ) -> None:
+        """`layers` are the functions that compute one step of each layer.
+
+        `source` are each layer's keys and values `[batch, heads, source, head]` of the source.
+        `mask` is boolean, `[batch, 1, 1, source]`, true where a token is real. `heads` are the
+        numbers of heads of each layer's self-attention. `like` `[batch, ...]` gives the number of
+        sentences, the data type and the device.
+        """
+        self.layers = layers
+        self.beam = beam
+        self.steps = 0
+        self.batch = len(like)
+        self._heads = heads
+        self._source_heads = [keys.shape[1] for keys, _ in source]
+        keys, values = (torch.cat([pair[i] for pair in source], dim=1) for i in (0, 1))
+        self._source = torch.stack([keys, values]).transpose(1, 2).contiguous()
+        nothing_hidden = like.new_zeros(1, 1, 1)
+        self.visible = [nothing_hidden] * len(heads)
+        self.source_visible = [nothing_hidden] * len(heads)
+        self._mask: Tensor | None = None  # [batch, 1, source]
+        if mask is not None:
+            self._mask = like.new_zeros(mask.shape).masked_fill_(~mask, -torch.inf)[:, 0]
+        places = _FIRST_CAPACITY * beam
+        self._own = like.new_empty(2, sum(heads), self.batch, places, keys.shape[-1])
+        self._visible = like.new_empty(self.batch, beam, 0, beam)  # [batch, beam, steps, beam]
+        self._itself = like.new_full((beam, beam), -torch.inf).fill_diagonal_(0.0)[:, None]
+        self._cut_source()
+
+    def begin_step(self) -> None:
+        """Make room for one more step, which each hypothesis may look at itself."""
+        used = self.steps * self.beam
+        if used == self._own.shape[3]:
+            self._own = torch.cat([self._own, torch.empty_like(self._own)], dim=3)
+        self.steps += 1
+        seen = self._own[:, :, :, : used + self.beam]
+        self.room = seen[:, :, :, used:].split_with_sizes(self._heads, 1)
+        self.keys, self.values = self._by_layer(seen, self._heads)
+        if self.beam > 1:
+            itself = self._itself.expand(self.batch, -1, -1, -1)  # [batch, beam, 1, beam]
+            self._visible = torch.cat([self._visible, itself], dim=2)
+            self.visible = self._for_heads(self._visible.flatten(2), self._heads)
+
+    def for_places(self, steps: Tensor) -> Tensor:
+        """Numbers of each head and step, `[heads, steps]`, at all places of the cache.
+
+        `[heads * batch, 1, places]`: a step has one place for each hypothesis.
+        """
+        places = steps.repeat_interleave(self.beam, 1)[:, None, None]
+        return places.expand(-1, self.batch, -1, -1).flatten(0, 1)
+
+    def follow(self, parents: Tensor) -> None:
+        """Let hypothesis `parents[s, i]` of sentence s go on as its hypothesis i."""
+        if self.beam > 1:
+            index = parents[:, :, None, None].expand_as(self._visible)
+            self._visible = self._visible.gather(1, index)
+
+    def keep_sentences(self, sentences: Tensor) -> None:
+        """Keep only these sentences."""
+        self.batch = len(sentences)
+        self._source = self._source[:, :, sentences]
+        if self._mask is not None:
+            self._mask = self._mask[sentences]
+        self._cut_source()
+        self._visible = self._visible[sentences]
+        used = self.steps * self.beam  # copy only what has been written
+        kept = self._own.new_empty(2, sum(self._heads), self.batch, *self._own.shape[3:])
+        kept[:, :, :, :used] = self._own[:, :, sentences, :used]
+        self._own = kept
+
+    def _cut_source(self) -> None:
+        self.source_keys, self.source_values = self._by_layer(self._source, self._source_heads)
+        if self._mask is not None:
+            self.source_visible = self._for_heads(self._mask, self._source_heads)
+
+    def _for_heads(self, mask: Tensor, heads: list[int]) -> list[Tensor]:
+        """`[batch, ...]` to `[its heads * batch, ...]` for each layer, all in one copy."""
+        copies = mask.expand(max(heads), *mask.shape).flatten(0, 1)
+        views = {count: copies[: count * self.batch] for count in set(heads)}
+        return [views[count] for count in heads]
+
+    def _by_layer(
+        self, pair: Tensor, heads: list[int]
+    ) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
+        """`[2, heads, batch, places, head]` to each layer's keys, transposed, and values."""
+        keys, values = pair.flatten(1, 2).unbind(0)
+        rows = [count * self.batch for count in heads]
+        return keys.transpose(1, 2).split_with_sizes(rows), values.split_with_sizes(rows)
 
 
 def layer_step(layer: DecoderLayer, index: int) -> Step:

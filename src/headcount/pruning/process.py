@@ -20,8 +20,7 @@ from headcount.errors import Notice, UserError
 from headcount.files import read_lines
 from headcount.heads import Head
 from headcount.model.arithmetic import count_parameters
-from headcount.model.gating import gated, masked
-from headcount.model.removal import remove_heads
+from headcount.model.gating import gated, masked, remove_heads
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.pruning.objective import SETTLED, GatedObjective, train_parts
@@ -29,10 +28,9 @@ from headcount.pruning.record import Record, read_record, remarks_on, write_reco
 from headcount.pruning.settings import PruneSettings, make_selection
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
-from headcount.training.checkpoints import save_checkpoint
-from headcount.training.evaluation import dev_loss
-from headcount.training.loop import ParameterGroup, Trainer, TrainingState
-from headcount.training.metrics import read_metrics
+from headcount.training.checkpoints import TrainingState, save_checkpoint
+from headcount.training.loop import ParameterGroup, Trainer
+from headcount.training.metrics import dev_loss, read_metrics
 from headcount.training.objective import inverse_square_root
 from headcount.training.preparation import prepare_together
 from headcount.training.train import Observer, evaluate_run

@@ -15,11 +15,11 @@ from headcount.model.decoding import Search
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
-from headcount.ranking.sentences import Sentences
 from headcount.run import Run
 
 if TYPE_CHECKING:
     from headcount.ranking.lrp.relevance import RelevanceSums
+    from headcount.ranking.measuring import Sentences
 
 Place = tuple[str, int]
 

@@ -6,17 +6,98 @@ every measure more means that the head matters more.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
+from headcount.model.attention import confidence_sums, largest_weights
+from headcount.model.gating import gated
+from headcount.model.recording import Recording
+from headcount.model.transformer import Transformer
 from headcount.ranking.ablation import ablation, bleu_losses
-from headcount.ranking.confidence import confidence
-from headcount.ranking.evidence import LossBatch, PrefixBatch, Sums, WholeCorpus
-from headcount.ranking.gradient import gradient
+from headcount.ranking.evidence import LossBatch, Place, PrefixBatch, Sums, WholeCorpus
 from headcount.ranking.lrp.propagate import KINDS
 from headcount.registry import Registry
+from headcount.training.objective import token_losses
+
+
+def confidence(
+    recording: Recording,
+    source: Tensor,
+    tokens: Sequence[int],
+    attentions: Sequence[Place],
+    eos: int,
+    frame: tuple[int, int, int] = (0, 0, 0),
+) -> tuple[Tensor, Tensor]:
+    """How sure a head is of where it looks: sums of its largest weights, and their number (Sec. 4).
+
+    "The average of its maximum attention weight excluding the end of sentence symbol": neither EOS
+    nor START is a real token. In cross-attention the query that writes a token counts as that
+    token, so that the one that writes EOS is left out.
+
+    `source` `[batch, source]` ends in EOS and padding; `tokens` are the target tokens of each
+    sentence, without START and EOS. `frame`: how many tokens at the front and at the end of the
+    source, and at the front of the target, are not text (language codes, `[CLS]`) and are left out
+    like EOS. Returns `[batch, heads]` twice.
+    """
+    words = source != eos
+    first, last, skipped = frame
+    lengths = (source == eos).int().argmax(1) - last  # the first EOS; padding comes after it
+    positions = torch.arange(source.shape[1], device=source.device)
+    words &= (positions < lengths[:, None]) & (positions >= first)
+    count = torch.tensor(list(tokens), device=source.device)[:, None]
+    sums, counts = [], []
+    for site, layer in attentions:
+        weights = recording[site, layer, "weights"]
+        queries, keys = words, words
+        if site != "enc":
+            steps = torch.arange(weights.shape[2] - 1, device=source.device)
+            queries = (steps < count) & (steps >= skipped)
+            weights = weights[:, :, 1:, 1:] if site == "dec" else weights[:, :, :-1]
+            keys = queries if site == "dec" else words
+        summed, number = confidence_sums(_largest(weights, keys), queries)
+        sums.append(summed)
+        counts.append(number[:, None].expand_as(summed))
+    return torch.cat(sums, 1), torch.cat(counts, 1)
+
+
+def _largest(weights: Tensor, keys: Tensor) -> Tensor:
+    """`[batch, heads, queries]`; zeros where a batch has no target tokens at all."""
+    if not weights.shape[2]:
+        return weights.new_zeros(weights.shape[:3])
+    return largest_weights(weights, keys)[0]
+
+
+def gradient(
+    model: Transformer,
+    source: Tensor,
+    target_input: Tensor,
+    labels: Tensor,
+    attentions: Sequence[Place],
+) -> Tensor:
+    """|d loss / d gate| of each sentence, `[batch, heads]`, at its gates (Michel et al. 2019).
+
+    The loss is the sentence's cross-entropy summed over target tokens. Every sentence has its own
+    gates, so that one backward pass gives the gradients of all of them.
+    """
+    modules = model.attentions()
+    gates: dict[Place, Tensor] = {}
+    for place in attentions:
+        attention = modules[place]
+        gate = attention.gate
+        ones = torch.ones(len(source), len(attention.heads), device=source.device)
+        values = ones if gate is None else ones * gate.detach()
+        gates[place] = values.to(model.output_weight.dtype).requires_grad_()
+    real = labels != model.target_pad
+    with torch.enable_grad(), gated(model, gates):
+        memory, mask = model.encode(source)
+        states = model.decode(target_input, memory, mask)
+        loss = token_losses(model, states[real], labels[real], 0.0).smoothed
+        # Without cross-attention nothing of the encoder reaches the loss: gradients of zero.
+        gradients = torch.autograd.grad(loss, list(gates.values()), materialize_grads=True)
+    return torch.cat(gradients, 1).abs()
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,10 @@ from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
 from headcount.ranking.evidence import Evidence
-from headcount.ranking.lrp.audit import AuditRow
+from headcount.ranking.lrp.descent import AuditRow
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import BLEU, MEASURES, RANDOM
-from headcount.ranking.measuring import Measured, MeasureSettings, measure
-from headcount.ranking.sentences import Lines, load_sentences
+from headcount.ranking.measuring import Lines, Measured, MeasureSettings, load_sentences, measure
 from headcount.registry import name_list
 from headcount.run import WEIGHTS, Run, load_run
 

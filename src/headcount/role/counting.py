@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headcount.data.batches import padded
 from headcount.heads import Head, HeadLayout
-from headcount.model.attention_statistics import confidence_sums, largest_weights
+from headcount.model.attention import confidence_sums, largest_weights
 from headcount.role.kind import RoleCounts, Setting, SiteBatch
 from headcount.role.registry import ROLES
 from headcount.role.sentences import SentenceBatch

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headcount.bootstrap import divide
-from headcount.model.attention_statistics import REACH
+from headcount.model.attention import REACH
 from headcount.role.kind import RoleCounts, Scores, Setting, SiteBatch
 from headcount.role.positional import OFFSET_NAMES, OffsetRole
 

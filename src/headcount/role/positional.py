@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from headcount.bootstrap import Interval, divide
-from headcount.model.attention_statistics import REACH, offset_counts
+from headcount.model.attention import REACH, offset_counts
 from headcount.role.kind import RoleCounts, RoleKind, Scores, Setting, SiteBatch
 
 if TYPE_CHECKING:

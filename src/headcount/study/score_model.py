@@ -17,7 +17,7 @@ from headcount.pruning.process import data_config
 from headcount.run import load_run
 from headcount.scoring import RESAMPLES, Scores, score_lines
 from headcount.study.paired import SentenceCounts, sentence_counts_path
-from headcount.training.evaluation import dev_loss
+from headcount.training.metrics import dev_loss
 from headcount.training.preparation import prepare_training
 from headcount.translation import translate_lines
 

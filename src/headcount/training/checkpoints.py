@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,35 @@ DIGEST = "digest.json"
 DAMAGED = "damaged"
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 """What Adam keeps of each parameter."""
+
+
+@dataclass
+class TrainingState:
+    """Where training stands; kept in every checkpoint."""
+
+    update: int = 0
+    epoch: int = 0
+    seconds: float = 0.0
+    source_tokens: int = 0
+    best_loss: float = float("inf")
+    evaluations_since_best: int = 0
+    stopped: str = ""
+    window: dict[str, Any] = field(default_factory=dict)
+    """What had been summed up since the last logged line; see `metrics.Window`."""
+
+    @classmethod
+    def from_json(cls, stored: Any, where: Path) -> TrainingState:
+        """Read what a checkpoint keeps."""
+        with parsing(where, "Delete that checkpoint and resume from the one before."):
+            state = cls(**stored)
+            counts = (state.update, state.epoch, state.source_tokens, state.evaluations_since_best)
+            if not all(type(count) is int and count >= 0 for count in counts):
+                raise ValueError("counts are whole numbers from 0 on")
+            if not all(isinstance(v, int | float) for v in (state.seconds, state.best_loss)):
+                raise TypeError("seconds and best_loss are numbers")
+            if not 0 <= state.seconds < float("inf") or state.best_loss != state.best_loss:
+                raise ValueError("seconds and best_loss are numbers")
+            return state
 
 
 def list_checkpoints(run: Path) -> list[Path]:

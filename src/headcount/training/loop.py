@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
@@ -31,6 +30,7 @@ from headcount.model.transformer import Transformer
 from headcount.training.checkpoints import (
     OBJECTIVE,
     STATE,
+    TrainingState,
     average_weights,
     list_checkpoints,
     load_checkpoint,
@@ -38,10 +38,9 @@ from headcount.training.checkpoints import (
     save_checkpoint,
 )
 from headcount.training.metrics import FILE as METRICS
-from headcount.training.metrics import MetricsLog
+from headcount.training.metrics import Metrics, MetricsLog, Window
 from headcount.training.objective import Objective
 
-Metrics = dict[str, Any]
 INTERRUPTED = "interrupted"
 
 
@@ -51,69 +50,6 @@ class ParameterGroup:
 
     parameters: Sequence[nn.Parameter]
     learning_rate: Callable[[int], float]
-
-
-@dataclass
-class TrainingState:
-    """Where training stands; kept in every checkpoint."""
-
-    update: int = 0
-    epoch: int = 0
-    seconds: float = 0.0
-    source_tokens: int = 0
-    best_loss: float = float("inf")
-    evaluations_since_best: int = 0
-    stopped: str = ""
-    window: dict[str, Any] = field(default_factory=dict)
-    """What had been summed up since the last logged line; see `_Window`."""
-
-    @classmethod
-    def from_json(cls, stored: Any, where: Path) -> TrainingState:
-        """Read what a checkpoint keeps."""
-        with parsing(where, "Delete that checkpoint and resume from the one before."):
-            state = cls(**stored)
-            counts = (state.update, state.epoch, state.source_tokens, state.evaluations_since_best)
-            if not all(type(count) is int and count >= 0 for count in counts):
-                raise ValueError("counts are whole numbers from 0 on")
-            if not all(isinstance(v, int | float) for v in (state.seconds, state.best_loss)):
-                raise TypeError("seconds and best_loss are numbers")
-            if not 0 <= state.seconds < float("inf") or state.best_loss != state.best_loss:
-                raise ValueError("seconds and best_loss are numbers")
-            return state
-
-
-@dataclass
-class _Window:
-    """Sums since the last logged line, on the device: reading them would stall a GPU.
-
-    `began` is the training time at that line: evaluating and saving do not count as slow training.
-    """
-
-    smoothed: Tensor
-    nll: Tensor
-    began: float
-    target_tokens: int = 0
-    source_tokens: int = 0
-    real: np.ndarray = field(default_factory=lambda: np.zeros(2))  # source and target positions
-    padded: np.ndarray = field(default_factory=lambda: np.zeros(2))  # the same, padding included
-
-    def to_json(self, workers: Workers) -> dict[str, Any]:
-        """What a checkpoint keeps: the sums over all workers."""
-        sums = workers.sum(torch.stack([self.smoothed, self.nll])).tolist()
-        counts = {"target_tokens": self.target_tokens, "source_tokens": self.source_tokens}
-        positions = {"real": self.real.tolist(), "padded": self.padded.tolist()}
-        return {"sums": sums, "began": self.began, **counts, **positions}
-
-    def put_back(self, stored: Mapping[str, Any], workers: Workers) -> None:
-        """Go on from what a checkpoint kept; the leader takes the sums of all."""
-        if workers.leader:
-            self.smoothed += float(stored["sums"][0])
-            self.nll += float(stored["sums"][1])
-        self.began = float(stored["began"])
-        self.target_tokens = int(stored["target_tokens"])
-        self.source_tokens = int(stored["source_tokens"])
-        self.real += np.array(stored["real"], dtype=float)
-        self.padded += np.array(stored["padded"], dtype=float)
 
 
 class Trainer:
@@ -267,7 +203,7 @@ class Trainer:
             join=self.config.join_pairs,
         )
 
-    def _train_update(self, update: Update, window: _Window) -> None:
+    def _train_update(self, update: Update, window: Window) -> None:
         """One optimiser step: gradients of the mean loss over all target tokens of the update."""
         number = update.number + 1
         self.optimiser.zero_grad(set_to_none=True)
@@ -302,11 +238,11 @@ class Trainer:
         self.progress.update, self.progress.epoch = number, update.epoch
         self.progress.source_tokens += update.source_tokens
 
-    def _window(self) -> _Window:
+    def _window(self) -> Window:
         zeros = torch.zeros(2, dtype=torch.float64, device=self.workers.device)
-        return _Window(zeros[0].clone(), zeros[1].clone(), self.progress.seconds)
+        return Window(zeros[0].clone(), zeros[1].clone(), self.progress.seconds)
 
-    def _report(self, window: _Window) -> _Window:
+    def _report(self, window: Window) -> Window:
         sums = self.workers.sum(torch.stack([window.smoothed, window.nll])).tolist()
         if not np.isfinite(sums[0]):
             self._diverged()

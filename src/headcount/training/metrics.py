@@ -1,15 +1,31 @@
-"""`metrics.jsonl`: one line per logged step; TensorBoard beside it where the extra is installed."""
+"""What is measured while training goes on: `metrics.jsonl`, dev loss, specialised heads."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from headcount.data.batches import collate, evaluation_batches
+from headcount.data.shards import Shards
+from headcount.data.splitting import spread_indices
+from headcount.data.tokenizer import Tokenizer
+from headcount.distribution import Workers
 from headcount.errors import UserError
 from headcount.files import disk_errors, parsing, write_text
+from headcount.model.transformer import Transformer
+from headcount.role.specialisation import SENTENCES, Watched, specialisation
+from headcount.training.objective import batch_losses
+
+Metrics = dict[str, Any]
+"""One line of `metrics.jsonl`."""
 
 FILE = "metrics.jsonl"
 FINAL = "final"
@@ -87,3 +103,84 @@ def tensorboard_observer(folder: Path, wanted: bool) -> Iterator[Callable[[dict[
         yield write
     finally:
         writer.close()
+
+
+@dataclass
+class Window:
+    """Sums since the last logged line, on the device: reading them would stall a GPU.
+
+    `began` is the training time at that line: evaluating and saving do not count as slow training.
+    """
+
+    smoothed: Tensor
+    nll: Tensor
+    began: float
+    target_tokens: int = 0
+    source_tokens: int = 0
+    real: np.ndarray = field(default_factory=lambda: np.zeros(2))  # source and target positions
+    padded: np.ndarray = field(default_factory=lambda: np.zeros(2))  # the same, padding included
+
+    def to_json(self, workers: Workers) -> dict[str, Any]:
+        """What a checkpoint keeps: the sums over all workers."""
+        sums = workers.sum(torch.stack([self.smoothed, self.nll])).tolist()
+        counts = {"target_tokens": self.target_tokens, "source_tokens": self.source_tokens}
+        positions = {"real": self.real.tolist(), "padded": self.padded.tolist()}
+        return {"sums": sums, "began": self.began, **counts, **positions}
+
+    def put_back(self, stored: Mapping[str, Any], workers: Workers) -> None:
+        """Go on from what a checkpoint kept; the leader takes the sums of all."""
+        if workers.leader:
+            self.smoothed += float(stored["sums"][0])
+            self.nll += float(stored["sums"][1])
+        self.began = float(stored["began"])
+        self.target_tokens = int(stored["target_tokens"])
+        self.source_tokens = int(stored["source_tokens"])
+        self.real += np.array(stored["real"], dtype=float)
+        self.padded += np.array(stored["padded"], dtype=float)
+
+
+DEVICE_TOKENS = 4000
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Held-out pairs as tokens, some references as text for BLEU, and perhaps parses."""
+
+    shards: Shards
+    sentences: int
+    sources: Sequence[str] = ()
+    references: Sequence[str] = ()
+    parsed: Watched | None = None
+
+    def watched(self) -> Watched:
+        """The sentences that heads are watched on: parsed ones where there are any."""
+        if self.parsed is not None:
+            return self.parsed
+        numbers = spread_indices(len(self.shards), min(SENTENCES, self.sentences))
+        return Watched.tokens([self.shards.pair(place)[0].tolist() for place in numbers])
+
+    def batches(self, limit: int) -> list[np.ndarray]:
+        """The numbers of at most `limit` pairs, spread evenly over all, by length."""
+        numbers = np.array(spread_indices(len(self.shards), limit))
+        lengths = self.shards.source_lengths[numbers]
+        return [numbers[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
+
+
+def dev_loss(model: Transformer, held_out: HeldOut, ids: Tokenizer, workers: Workers) -> float:
+    """Cross-entropy in nats per target token, EOS counted, without smoothing or dropout."""
+    batches = held_out.batches(held_out.sentences)
+    total = torch.zeros(2, dtype=torch.float64)
+    with torch.inference_mode():
+        for indices in workers.share(batches):
+            batch = collate(held_out.shards, indices, pad=ids.pad, start=ids.start, eos=ids.eos)
+            losses = batch_losses(model, batch.to(workers.device), 0.0)
+            total += torch.tensor([losses.nll.item(), batch.target_tokens], dtype=torch.float64)
+    total = workers.sum(total.to(workers.device)).cpu()
+    return float(total[0] / total[1])
+
+
+def watch_heads(
+    model: Transformer, held_out: HeldOut, ids: Tokenizer, device: torch.device
+) -> dict[str, float | int]:
+    """How far encoder heads have specialised, for the training log."""
+    return specialisation(model, held_out.watched(), ids, device)

@@ -22,7 +22,7 @@ from headcount.errors import UserError
 from headcount.files import TextFile, atomic_folder, one_at_a_time, read_json, write_json
 from headcount.progress import Progress
 from headcount.role.specialisation import Watched, parses_beside
-from headcount.training.evaluation import HeldOut
+from headcount.training.metrics import HeldOut
 
 TRAINED_ON = "trained_on.json"
 

@@ -19,10 +19,10 @@ from headcount.progress import Progress, silent
 from headcount.run import CONFIG, HEADS, WEIGHTS, Run, load_config, load_heads, save_weights
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
-from headcount.training.evaluation import HeldOut, dev_loss, watch_heads
-from headcount.training.loop import ParameterGroup, Trainer, TrainingState
+from headcount.training.checkpoints import TrainingState
+from headcount.training.loop import ParameterGroup, Trainer
 from headcount.training.metrics import FILE as METRICS
-from headcount.training.metrics import FINAL
+from headcount.training.metrics import FINAL, HeldOut, dev_loss, watch_heads
 from headcount.training.objective import Objective, cooldown, inverse_square_root
 from headcount.training.preparation import (
     Prepared,

@@ -47,6 +47,27 @@ class Bert(Adapter):
         "weight": "cls.predictions.decoder.weight",
     }
     first_position: ClassVar[int] = 0
+    token_types: ClassVar[bool] = True
+    setting_names: ClassVar[dict[str, str]] = {
+        "encoder_layers": "num_hidden_layers",
+        "heads": "num_attention_heads",
+        "width": "hidden_size",
+        "ff_width": "intermediate_size",
+        "norm_epsilon": "layer_norm_eps",
+        "dropout": "hidden_dropout_prob",
+        "attention_dropout": "attention_probs_dropout_prob",
+    }
+    activation: ClassVar[str] = "hidden_act"
+    stack: ClassVar[str] = "encoder.layer"
+    parts: ClassVar[dict[str, tuple[str, ...]]] = {
+        "in": ("attention.self.query", "attention.self.key", "attention.self.value"),
+        "out": ("attention.output.dense",),
+        "attention norm": ("attention.output.LayerNorm",),
+        "expand": ("intermediate.dense",),
+        "contract": ("output.dense",),
+        "norm": ("output.LayerNorm",),
+    }
+    """Our parts of a layer, and their names for them."""
 
     def refuse(self, checkpoint: Checkpoint) -> None:
         """Refuse BERT models that are decoders, and relative positions."""
@@ -72,16 +93,11 @@ class Bert(Adapter):
     def model_settings(self, config: Any) -> dict[str, Any]:
         """An encoder of post-norm layers."""
         return {
-            "encoder_layers": config.num_hidden_layers,
+            "norm_epsilon": 1e-12,  # unless it is among the settings
+            **{own: getattr(config, theirs) for own, theirs in self.setting_names.items()},
             "decoder_layers": 0,
-            "heads": config.num_attention_heads,
-            "width": config.hidden_size,
-            "ff_width": config.intermediate_size,
-            "activation": activation_of(config.hidden_act),
+            "activation": activation_of(getattr(config, self.activation)),
             "norm": "post",
-            "norm_epsilon": config.layer_norm_eps,
-            "dropout": config.hidden_dropout_prob,
-            "attention_dropout": config.attention_probs_dropout_prob,
             "embedding_scale": False,
             "embedding_norm": True,
             "positions": "learned",
@@ -98,7 +114,7 @@ class Bert(Adapter):
             case ["output_weight"] if not config.output_network:
                 return (f"{base}embeddings.word_embeddings.weight",)
             case ["source_embedding", "positions"]:
-                kinds = ("position_embeddings", "token_type_embeddings")
+                kinds = ("position_embeddings", "token_type_embeddings")[: 1 + self.token_types]
                 return tuple(f"{base}embeddings.{kind}.weight" for kind in kinds)
             case ["source_embedding", "norm", kind]:
                 return (f"{base}embeddings.LayerNorm.{kind}",)
@@ -109,23 +125,21 @@ class Bert(Adapter):
             case ["output_network", part, kind]:
                 return (f"{self.head[part]}.{kind}",)
             case ["encoder", layer, *rest]:
-                return self.layer_names(f"{base}encoder.layer.{layer}", rest)
+                return self.layer_names(f"{base}{self.stack}.{layer}", rest)
         raise ValueError(f"no such parameter: {own}")
 
     def layer_names(self, layer: str, rest: list[str]) -> tuple[str, ...]:
         """The names of a layer's parameters."""
         match rest:
             case ["self_attention", "attention", name]:
-                which, _, kind = name.partition("_")
-                stacked = ["self.query", "self.key", "self.value"]
-                parts = stacked if which == "in" else ["output.dense"]
-                return tuple(f"{layer}.attention.{part}.{kind}" for part in parts)
+                part, _, kind = name.partition("_")
             case ["self_attention", "norm", kind]:
-                return (f"{layer}.attention.output.LayerNorm.{kind}",)
+                part = "attention norm"
             case ["feed_forward", part, kind]:
-                names = {"expand": "intermediate.dense", "contract": "output.dense"}
-                return (f"{layer}.{names.get(part, 'output.LayerNorm')}.{kind}",)
-        raise ValueError(f"no such parameter of a layer: {rest}")
+                pass
+            case _:
+                raise ValueError(f"no such parameter of a layer: {rest}")
+        return tuple(f"{layer}.{theirs}.{kind}" for theirs in self.parts[part])
 
     def join(self, own: str, parts: list[Tensor], theirs: Any) -> Tensor:
         """The token type of segment A is part of every position."""
@@ -162,25 +176,20 @@ class Bert(Adapter):
     def settings(self, run: Run) -> Written:
         """The arguments of the configuration class."""
         config, source = run.config.model, run.source_tokenizer
-        name = self.model_class if config.output_network else self.base_class
         settings = {
+            **{theirs: getattr(config, own) for own, theirs in self.setting_names.items()},
             "vocab_size": source.size,
-            "num_hidden_layers": config.encoder_layers,
-            "num_attention_heads": config.heads,
-            "hidden_size": config.width,
-            "intermediate_size": config.ff_width,
-            "hidden_act": activation_name(config),
-            "layer_norm_eps": config.norm_epsilon,
-            "hidden_dropout_prob": config.dropout,
-            "attention_probs_dropout_prob": config.attention_dropout,
+            self.activation: activation_name(config),
             "max_position_embeddings": config.max_positions + self.first_position,
-            "type_vocab_size": 1,
             "pad_token_id": source.pad,
             "bos_token_id": source.start,
             "eos_token_id": source.eos,
-            "architectures": [name],
+            "architectures": [self.model_class if config.output_network else self.base_class],
         }
-        return Written(settings, ["the token type of a second segment is not kept"])
+        if not self.token_types:
+            return Written(settings, [])
+        remark = "the token type of a second segment is not kept"
+        return Written({**settings, "type_vocab_size": 1}, [remark])
 
     def write_tokenizers(self, run: Run, folder: Path) -> list[str]:
         """A fast tokeniser."""
@@ -229,69 +238,25 @@ class DistilBert(Bert):
         "weight": "vocab_projector.weight",
     }
 
+    token_types = False
+    setting_names: ClassVar[dict[str, str]] = {
+        "encoder_layers": "n_layers",
+        "heads": "n_heads",
+        "width": "dim",
+        "ff_width": "hidden_dim",
+        "dropout": "dropout",
+        "attention_dropout": "attention_dropout",
+    }
+    activation, stack = "activation", "transformer.layer"
+    parts: ClassVar[dict[str, tuple[str, ...]]] = {
+        "in": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        "out": ("attention.out_lin",),
+        "attention norm": ("sa_layer_norm",),
+        "expand": ("ffn.lin1",),
+        "contract": ("ffn.lin2",),
+        "norm": ("output_layer_norm",),
+    }
+
     def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
         """There is no pooler."""
         return {}
-
-    def model_settings(self, config: Any) -> dict[str, Any]:
-        """Settings with names of their own."""
-        return {
-            "encoder_layers": config.n_layers,
-            "decoder_layers": 0,
-            "heads": config.n_heads,
-            "width": config.dim,
-            "ff_width": config.hidden_dim,
-            "activation": activation_of(config.activation),
-            "norm": "post",
-            "norm_epsilon": 1e-12,
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "embedding_scale": False,
-            "embedding_norm": True,
-            "positions": "learned",
-            "max_positions": config.max_position_embeddings,
-            "tie": "all",
-        }
-
-    def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
-        """`distilbert.transformer.layer.0.attention.q_lin.weight` and its like."""
-        base = self.base if config.output_network else ""
-        match own.replace("target_embedding", "source_embedding").split("."):
-            case ["source_embedding", "positions"]:
-                return (f"{base}embeddings.position_embeddings.weight",)
-            case ["encoder", layer, *rest]:
-                return self.layer_names(f"{base}transformer.layer.{layer}", rest)
-        return super().names(own, config)
-
-    def layer_names(self, layer: str, rest: list[str]) -> tuple[str, ...]:
-        """The names of a layer's parameters."""
-        match rest:
-            case ["self_attention", "attention", name]:
-                which, _, kind = name.partition("_")
-                parts = ("q", "k", "v") if which == "in" else ("out",)
-                return tuple(f"{layer}.attention.{part}_lin.{kind}" for part in parts)
-            case ["self_attention", "norm", kind]:
-                return (f"{layer}.sa_layer_norm.{kind}",)
-            case ["feed_forward", part, kind]:
-                names = {"expand": "ffn.lin1", "contract": "ffn.lin2"}
-                return (f"{layer}.{names.get(part, 'output_layer_norm')}.{kind}",)
-        raise ValueError(f"no such parameter of a layer: {rest}")
-
-    def settings(self, run: Run) -> Written:
-        """The arguments of `DistilBertConfig`."""
-        config, source = run.config.model, run.source_tokenizer
-        name = self.model_class if config.output_network else self.base_class
-        settings = {
-            "vocab_size": source.size,
-            "n_layers": config.encoder_layers,
-            "n_heads": config.heads,
-            "dim": config.width,
-            "hidden_dim": config.ff_width,
-            "activation": activation_name(config),
-            "dropout": config.dropout,
-            "attention_dropout": config.attention_dropout,
-            "max_position_embeddings": config.max_positions,
-            "pad_token_id": source.pad,
-            "architectures": [name],
-        }
-        return Written(settings, [])

@@ -9,7 +9,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import read_json
 from headcount.interop.families.adapter import Checkpoint, Languages, Tokenizers, Written
-from headcount.interop.families.bart_like import BartLike
+from headcount.interop.families.bart import BartLike
 from headcount.interop.families.tokenizers import (
     chosen_language,
     framed_tokenizers,

@@ -19,7 +19,7 @@ from headcount.interop.families.adapter import (
     activation_name,
     activation_of,
 )
-from headcount.interop.families.bart_like import check_token
+from headcount.interop.families.bart import check_token
 from headcount.interop.families.tokenizers import (
     content_of,
     frame,

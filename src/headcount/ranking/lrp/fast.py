@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from headcount.model.norm import Norm
+from headcount.model.primitives import Norm
 from headcount.ranking.lrp.maps import (
     Flow,
     HeadFlow,

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.model.layers import Block
-from headcount.model.norm import Norm
+from headcount.model.primitives import Norm
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.lrp.rules import LrpOptions, Rule
