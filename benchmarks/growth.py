@@ -26,7 +26,7 @@ from live_memory import LiveMemory
 from measuring import RESULTS, exponent, machine
 from torch import Tensor
 
-from headcount.allocator import keep_freed_memory
+from headcount.cli import keep_freed_memory
 from headcount.config import ModelConfig
 from headcount.data.batches import Batch
 from headcount.files import write_json

@@ -13,7 +13,7 @@ import headcount
 
 PACKAGE = Path(headcount.__file__).parent
 FOUNDATION = (
-    "allocator", "bootstrap", "config", "distribution", "errors", "files", "heads", "progress",
+    "bootstrap", "config", "distribution", "errors", "files", "heads", "progress",
     "picture", "registry", "yaml_reading",
 )  # fmt: skip
 """Modules of the package itself that import no stage."""

@@ -66,7 +66,7 @@ CALLED = {"src": "source", "ref": "reference", "run": "baseline"}
 @pytest.mark.parametrize("verb", VERBS)
 def test_functions_have_the_defaults_of_their_verbs(verb):
     """An argument that both have has one default; lists may be written with commas."""
-    command = getattr(import_module(f"headcount.cli.{verb}"), verb)
+    command = getattr(import_module(f"headcount.cli.{VERBS[verb]}"), verb)
     own = inspect.signature(getattr(headcount, verb)).parameters
     shared = 0
     for name, parameter in inspect.signature(command).parameters.items():
@@ -93,6 +93,6 @@ def _plain(value):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_help_and_docstring_are_one_text(verb):
-    command = getattr(import_module(f"headcount.cli.{verb}"), verb)
+    command = getattr(import_module(f"headcount.cli.{VERBS[verb]}"), verb)
     texts = [inspect.getdoc(each).split("\n\n")[0] for each in (command, getattr(headcount, verb))]
     assert " ".join(texts[0].split()) == " ".join(texts[1].split())

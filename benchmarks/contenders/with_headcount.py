@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 from serving import Task, serve
 
-from headcount.allocator import keep_freed_memory
+from headcount.cli import keep_freed_memory
 from headcount.config import load_recipe
 from headcount.data.batches import updates
 from headcount.distribution import Workers, connect

@@ -22,7 +22,7 @@ from serving import serve
 from torch import Tensor
 from torch.nn import functional as F
 
-from headcount.allocator import keep_freed_memory
+from headcount.cli import keep_freed_memory
 from headcount.data.batches import TARGET_ROOM, Batch, Update, _cut
 from headcount.data.batches import updates as sorted_updates
 from headcount.data.shards import Shards

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from headcount.cli.console import SafeConsole, StatusLine, clock
-from headcount.cli.training_display import TrainingDisplay
+from headcount.cli.train import TrainingDisplay
 from headcount.config import TrainingConfig
 
 TRAIN = {

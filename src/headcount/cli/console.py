@@ -1,14 +1,16 @@
-"""What all verbs share at the edge: where progress and results are printed."""
+"""What all verbs share at the edge: arguments that are refused, help, progress and results."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 import typer
@@ -24,8 +26,76 @@ from rich.progress import (
 from rich.progress_bar import ProgressBar
 from rich.segment import Segment
 from rich.table import Table
+from typer.core import TyperArgument, TyperCommand, TyperOption
 
+from headcount.errors import UserError
 from headcount.files import visible
+
+LARGEST = 2**31 - 1
+"""The largest whole number on the command line: beyond it libraries overflow."""
+
+
+def check_arguments(words: Sequence[str]) -> None:
+    """Stop if a word of the command line is empty, as after an unset shell variable."""
+    for before, word in zip(("headcount", *words), words, strict=False):
+        if word == "" or (word.startswith("--") and word.endswith("=")):
+            raise UserError(f"The argument after {before} is empty.", "Give it a value.")
+
+
+def check_values(options: Mapping[str, Any]) -> None:
+    """Stop if a number is too large for any library, or not finite."""
+    for name, value in options.items():
+        option = f"--{name.strip('_').replace('_', '-')}"
+        if isinstance(value, int) and abs(value) > LARGEST:
+            raise UserError(f"{option} {value} is too large.", f"At most {LARGEST}.")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{option} {value} is not a finite number.", "Give one that is.")
+        if name == "seed" and isinstance(value, int) and value < 0:
+            raise UserError(f"{option} {value} is negative.", "Seeds are 0 or more.")
+
+
+REGISTRIES = {
+    "corpora": ("headcount.data.corpora", "corpora_help"),
+    "exports": ("headcount.interop.export", "EXPORTS"),
+    "families": ("headcount.interop.families", "FAMILIES"),
+    "measures": ("headcount.ranking.measures", "MEASURES"),
+    "methods": ("headcount.pruning.methods", "METHODS"),
+    "rules": ("headcount.ranking.lrp.rules", "RULES"),
+    "roles": ("headcount.role.registry", "ROLES"),
+}
+
+
+def filled(text: str) -> str:
+    """A help text in which `{methods}` and its like are replaced by what that registry holds.
+
+    Importing the registries takes seconds (they need torch), so that it is done only when help is
+    asked for, not when a verb is called.
+    """
+
+    def listed(match: re.Match[str]) -> str:
+        module, name = REGISTRIES[match[1]]
+        listing = getattr(import_module(module), name)
+        return str(listing() if callable(listing) else listing.help())
+
+    return re.sub(rf"\{{({'|'.join(REGISTRIES)})\}}", listed, text)
+
+
+class Verb(TyperCommand):
+    """A command whose help lists what is registered."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Fill in the registries before anything is printed, as they are now."""
+        kinds = TyperArgument | TyperOption
+        parameters = [p for p in self.params if isinstance(p, kinds) and p.help]
+        texts = self.help, [p.help for p in parameters]
+        self.help = filled(self.help or "")
+        for parameter in parameters:
+            parameter.help = filled(parameter.help or "")
+        super().format_help(ctx, formatter)
+        self.help = texts[0]
+        for parameter, text in zip(parameters, texts[1], strict=True):
+            parameter.help = text
+
 
 FILE_WIDTH = 200
 """Width of output that is not a terminal: tables in a file or a pipe must not be truncated."""

@@ -1,4 +1,4 @@
-"""`headcount prune`."""
+"""`headcount prune` and `headcount prune-sweep`."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def prune(
     quiet: bool = QUIET,
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
-    from headcount.cli.training_display import live_display
+    from headcount.cli.train import live_display
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record, remarks_on
     from headcount.pruning.settings import make_settings
@@ -167,3 +167,91 @@ def _summary(run: Run, record: dict[str, Any]) -> str:
     before, after = record["baseline"]["parameters"], record["parameters"]
     lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
     return "\n".join(lines)
+
+
+def prune_sweep(
+    run: Path = typer.Argument(..., help="The run to prune; it is only read."),
+    train: Path = TRAIN,
+    out: Path = typer.Option(..., "--out", help="The folder for all prunings; created if missing."),
+    penalties: str = typer.Option("", "--penalties", help="Penalties: 0.003,0.01,0.03."),
+    keep: str = typer.Option("", "--keep", help="Numbers of heads to keep: 4,8,16."),
+    by: str | None = typer.Option(
+        None,
+        "--by",
+        help="With --keep, one or more ways to choose; exact by default. {methods}. Also any column"
+        " of numbers in the run's head table.",
+    ),
+    seeds: int = typer.Option(
+        1, "--seeds", min=1, help="Run each with this many seeds, from --seed on."
+    ),
+    seed: int = SEED,
+    even: bool = EVEN,
+    sites: str = SITES,
+    train_only: str | None = TRAIN_ONLY,
+    updates: int | None = UPDATES,
+    finetune: int | None = FINETUNE,
+    no_finetune: bool = NO_FINETUNE,
+    from_scratch: bool = FROM_SCRATCH,
+    learning_rate: float = LEARNING_RATE,
+    batch_tokens: int | None = BATCH_TOKENS,
+    jobs: int = typer.Option(1, "--jobs", min=1, help="Processes on this machine."),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Prune one run many times; resumable, one table; under torchrun spread over its ranks."""
+    from headcount.pruning.sweep import parse_numbers, sweep_items
+    from headcount.pruning.sweep import prune_sweep as sweep
+
+    items = sweep_items(
+        parse_numbers(penalties, float, "--penalties"),
+        parse_numbers(keep, int, "--keep"),
+        [name.strip() for name in by.split(",")] if by else None,
+        seeds,
+        even=even,
+        sites=sites,
+        train_only=train_only,
+        updates=training_updates(updates, finetune, no_finetune),
+        finetune=finetune,
+        from_scratch=from_scratch,
+        learning_rate=learning_rate,
+        batch_tokens=batch_tokens,
+        seed=seed,
+    )
+    try:
+        rows = sweep(run, train, out, items, jobs=jobs, progress=StageReporter(quiet))
+    except Interrupted as stopped:
+        again = f"Stopped. Continue with: {same_command()}"
+        raise Interrupted(stopped.number, again) from stopped
+    if not rows:  # under torchrun one process has the table
+        return
+    if json:
+        print_json(rows)
+    else:
+        results.print(_table(rows))
+
+
+def _table(rows: list[dict[str, Any]]) -> Any:
+    """The sweep as a table; below the heads of a site those of each layer."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
+    table.add_column("pruning", no_wrap=True)
+    numbers = ("BLEU", "chrF", "dev loss", "M params", "ms/sentence")
+    for name in (*rows[0]["heads"], *numbers):
+        table.add_column(f"  {name}", justify="right")
+    for row in rows:
+        heads = [
+            f"{sum(map(len, layers))}\n  {' '.join(str(len(layer)) for layer in layers)}"
+            for layers in row["heads"].values()
+        ]
+        table.add_row(
+            row["name"],
+            *heads,
+            f"{row['bleu']:.2f}\n±{row['bleu_interval']:.2f}",
+            f"{row['chrf']:.2f}",
+            "" if row["dev_loss"] is None else f"{row['dev_loss']:.4f}",
+            f"{row['parameters'] / 1e6:.2f}",
+            f"{1e3 * row['seconds_per_sentence']:.1f}",
+        )
+    return table

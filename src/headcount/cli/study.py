@@ -1,17 +1,61 @@
-"""`headcount study`."""
+"""`headcount study`, `headcount demo` and `headcount report`."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from headcount.cli.console import JSON, QUIET, print_json, remarks, results, same_command
+from headcount.cli.console import (
+    JSON,
+    QUIET,
+    StageReporter,
+    StatusLine,
+    clock,
+    print_json,
+    remarks,
+    results,
+    same_command,
+)
 from headcount.errors import Interrupted
 
 if TYPE_CHECKING:
+    from rich.live import Live
+
     from headcount.study.runner import Runner
+    from headcount.study.stages import Book
+
+
+def plan_table(book: Book, chosen: list[str]) -> Table:
+    """Every stage with its state and an estimate of its time."""
+    table = Table(title="Plan", title_justify="left")
+    for title in ("stage", "kind", "state", "time"):
+        table.add_column(title, justify="right" if title == "time" else "left")
+    for name in chosen:
+        done = book.done(name)
+        seconds = book.stamp(name)["seconds"] if done else book.estimate(name)
+        shown = clock(seconds) if done else f"about {clock(seconds)}"
+        table.add_row(name, book.stages[name].kind, "done" if done else "to do", shown)
+    return table
+
+
+def live_view(runner: Runner) -> RenderableType:
+    """One line for what is running, and how much is done."""
+    done, total = len(runner.finished), len(runner.chosen)
+    texts = [f"{done} of {total} stages done", f"about {clock(runner.seconds_left())} left"]
+    lines: list[RenderableType] = [StatusLine(texts, done / max(1, total))]
+    for running in runner.running:
+        spent = time.monotonic() - running.began
+        expected = runner.book.estimate(running.name)
+        lines.append(Text(f"  {running.name}: {clock(spent)} of about {clock(expected)}"))
+    return Group(*lines)
 
 
 def study(
@@ -30,7 +74,6 @@ def study(
     from contextlib import nullcontext
 
     from headcount.cli.console import clock
-    from headcount.cli.study_display import plan_table
     from headcount.files import owned
     from headcount.study.plan import make_plan
     from headcount.study.publish import write_manifest
@@ -63,8 +106,6 @@ def _run(runner: Runner, quiet: bool) -> None:
     """Run the stages; a terminal shows what is running."""
     from rich.live import Live
 
-    from headcount.cli.study_display import live_view
-
     try:
         if quiet or not remarks.is_terminal:
             runner.run()
@@ -73,3 +114,122 @@ def _run(runner: Runner, quiet: bool) -> None:
                 runner.run(lambda: live.update(live_view(runner)))
     except Interrupted as stopped:
         raise Interrupted(stopped.number, f"Stopped. Continue with: {same_command()}") from stopped
+
+
+def demo(
+    out: Path = typer.Option(Path("demo"), "--out", help="Where everything is written."),
+    corpus: str | None = typer.Option(
+        None, "--corpus", help="Another corpus; `builtin` needs no network."
+    ),
+    train: bool = typer.Option(
+        False, "--train", help="Train a small model instead of using the one in the package."
+    ),
+    minutes: float | None = typer.Option(
+        None, "--minutes", help="With --train: training time (default: 5)."
+    ),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """The whole story on a small real corpus: rank heads, name them, prune them, open a report."""
+    from headcount.study.demo import Story, demo_study, first_look, run_demo
+
+    study = demo_study(corpus, train, minutes)
+    lines: list[str] = []
+
+    def tell(new: Iterable[str]) -> None:
+        """Print lines of the story as they come; as JSON, all of them at the end."""
+        for line in new:
+            lines.append(line)
+            if not json:
+                results.print(line, soft_wrap=True, highlight=False)
+
+    if study.pairs[0].run is not None:
+        tell(first_look(study.pairs[0].run))
+    story = Story(study, out)
+    with _display(quiet) as live:
+        _, seconds = run_demo(
+            study,
+            out,
+            lambda runner: _watch(runner, live, quiet, lambda: tell(story.told(runner.finished))),
+        )
+    if json:
+        print_json({"study": str(out), "seconds": seconds, "story": lines})
+        return
+    results.print(f"{seconds:.0f} seconds. Open {out / 'report.html'} in a browser.")
+
+
+@contextmanager
+def _display(quiet: bool) -> Iterator[Live]:
+    """The live display while stages run, on a terminal; removed even if a stage fails."""
+    from rich.live import Live
+
+    live = Live(console=remarks, refresh_per_second=2, transient=True)
+    try:
+        if not quiet and remarks.is_terminal:
+            live.start()
+        yield live
+    finally:
+        live.stop()
+
+
+def _watch(runner: Runner, live: Live, quiet: bool, tell: Callable[[], None]) -> Callable[[], None]:
+    """What is called while stages run: a line when a stage is done, what runs on a terminal."""
+
+    seen: set[str] = set()
+
+    def draw() -> None:
+        new = sorted(runner.finished - seen)
+        for name in new:
+            seen.add(name)
+            if not quiet:
+                remarks.print(f"{name}: done.")
+        if new:
+            tell()
+        live.update(live_view(runner))
+
+    return draw
+
+
+def report(
+    folder: Path = typer.Argument(..., help="The folder of a study, or of one run."),
+    out: Path | None = typer.Option(
+        None, "--out", help="The page to write (default: report.html in the folder)."
+    ),
+    src: Path | None = typer.Option(
+        None, "--src", help="Sentences for the explorer (default: the study's own test set)."
+    ),
+    sentences: int = typer.Option(
+        100,
+        "--sentences",
+        min=1,
+        help="How many of them at most; fewer if the page would become too large.",
+    ),
+    json: bool = JSON,
+    quiet: bool = QUIET,
+) -> None:
+    """Check claims, draw figures and tables, and write one self-contained HTML page."""
+    from headcount.study.claims.verdict import HOLDS
+    from headcount.study.report import write_report
+    from headcount.study.report.story import claims_line
+
+    reporter = StageReporter(quiet)
+    try:
+        written = write_report(folder, out=out, source=src, sentences=sentences, progress=reporter)
+    finally:
+        reporter.close()
+    if json:
+        print_json(
+            {
+                "page": str(written.page),
+                "bytes": written.bytes,
+                "figures": [figure.name for figure in written.figures],
+                "tables": [table.name for table in written.tables],
+                "sentences": written.sentences,
+                "claims": {v.claim.id: v.verdict for v in written.verdicts},
+                "holds": sum(v.verdict == HOLDS for v in written.verdicts),
+            }
+        )
+        return
+    results.print(f"{written.page}: {written.bytes / 1e6:.1f} MB, open it in a browser.")
+    results.print(f"{len(written.figures)} figures, {len(written.tables)} tables.")
+    results.print(claims_line(written.verdicts), soft_wrap=True)
