@@ -281,6 +281,12 @@ class TrainingConfig(Section):
     """Gradients are clipped to this norm; 0: never."""
     label_smoothing: Share = 0.1
     """Share of the probability that is spread over the vocabulary."""
+    teacher: Path | None = None
+    """A run with the same vocabulary whose distributions are learned too; `null`: none."""
+    distil: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """With a teacher: the share of the target distribution that is the teacher's."""
+    distil_states: Annotated[float, Field(ge=0)] = 0.0
+    """With a teacher: weight of the mean squared difference of encoder states; 0: none."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """`auto`: bf16 on GPUs, float32 elsewhere."""
     log_every: Positive = 100

@@ -61,6 +61,9 @@ def fails(
         (["--penalty", 0.1, "--no-finetune"], "only pruning by a score"),
         (["--keep", 1, "--by", "lrp", "--no-finetune", "--updates", 5], "leaves no updates"),
         (["--keep", 1, "--by", "lrp", "--from-scratch"], "from scratch"),
+        (["--keep", 1, "--distil", 1.5], "--distil 1.5"),
+        (["--keep", 1, "--distil-states", -1], "--distil-states -1"),
+        (["--keep", 1, "--teacher", "nowhere"], "nowhere is not a run folder"),
         (["--keep", 1, "--sites", "encoder"], "Unknown attention site 'encoder'"),
         (["--keep", 1, "--train-only", "everything"], "--train-only"),
         (["--keep", 1, "--updates", 5, "--finetune", 9], "leaves none to choose"),
@@ -94,6 +97,11 @@ def test_other_vocabulary(fails: Fail, tmp_path: Path) -> None:
     line = fails("--penalty", 0.1, train=other)
     assert "train.en" in line
     assert "not in the vocabulary" in line
+
+
+def test_a_teacher_of_another_vocabulary(fails: Fail, run_folder: Path) -> None:
+    line = fails("--keep", 1, "--teacher", run_folder)
+    assert "another source vocabulary" in line
 
 
 def test_other_languages(fails: Fail, tmp_path: Path) -> None:

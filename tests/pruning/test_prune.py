@@ -51,6 +51,8 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "no fine-tuning": ({"keep": 1, "by": "random", "updates": 0}, {"enc": 1, "dec": 4, "cross": 4}),
     "decoder": ({"keep": 1, "sites": ("dec", "cross")}, {"enc": 4}),
     "from scratch": ({"penalty": 0.01, "from_scratch": True}, None),
+    "distilled gates": ({"penalty": 0.05, "distil": 0.9}, None),
+    "distilled": ({"keep": 1, "by": "random", "distil_states": 1}, {"enc": 1, "dec": 4}),
 }  # fmt: skip
 
 
@@ -72,6 +74,7 @@ def test_a_pruned_run_is_a_run(name: str, baseline: Path, corpus: Path, tmp_path
     assert record["decided"]["binary"]["dev_loss"] > 0
     assert ("before" in record) == (name != "from scratch")
     assert ("gated" in record["decided"]) == ("penalty" in given)
+    assert (record["teacher"] is not None) == name.startswith("distilled")
     again = load_run(tmp_path / "out")
     assert translate_lines(again, ["the cat sees"]) == translate_lines(run, ["the cat sees"])
     assert sum(p.numel() for p in again.model.parameters()) == record["parameters"]
@@ -91,6 +94,17 @@ def test_gates_are_logged(baseline: Path, corpus: Path, tmp_path: Path) -> None:
         assert "undecided" in line
     first, last = trained[0]["expected_open"], trained[-1]["expected_open"]
     assert last < first, "the penalty closes gates"
+
+
+def test_a_teacher_changes_what_is_learned(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    """With all heads kept, a model that learns only from itself hardly moves."""
+    changes = {}
+    for name, given in {"alone": {}, "taught": {"distil": 1.0}}.items():
+        run = prune(baseline, corpus, tmp_path / name, quick(keep=4, updates=20, **given))
+        assert run.config.training.teacher == (baseline if given else None)
+        record = read_record(tmp_path / name)
+        changes[name] = record["before"]["dev_loss"] - record["after"]["dev_loss"]
+    assert changes["alone"] > 2 * abs(changes["taught"])
 
 
 def test_decoder_stays_fixed_while_encoder_heads_are_pruned(
@@ -152,7 +166,7 @@ def uninterrupted(
     folder = tmp_path_factory.mktemp("uninterrupted")
     kinds = {
         "penalty": quick(penalty=0.5, patience=2, warmup=1, gate_learning_rate=2),
-        "keep": quick(keep=1),
+        "keep": quick(keep=1, distil=0.6, distil_states=0.5),
     }
     for name, settings in kinds.items():
         prune(baseline, corpus, folder / name, settings)
@@ -225,9 +239,10 @@ def test_interrupted_between_updates(
 def test_two_processes_equal_one(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     """Every worker sees the same gates, and the penalty counts once."""
     options = ["--train", corpus, "--out", tmp_path / "two", "--penalty", "0.5"]
-    options += ["--updates", "8", "--finetune", "2", "--quiet"]
-    run_in_two_processes("-m", "headcount", "prune", baseline, *options)
-    prune(baseline, corpus, tmp_path / "one", make_settings(penalty=0.5, updates=8, finetune=2))
+    options += ["--updates", "8", "--finetune", "2", "--distil", "0.5", "--distil-states", "1"]
+    run_in_two_processes("-m", "headcount", "prune", baseline, *options, "--quiet")
+    common = {"penalty": 0.5, "updates": 8, "finetune": 2, "distil": 0.5, "distil_states": 1}
+    prune(baseline, corpus, tmp_path / "one", make_settings(**common))
     one, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("one", "two"))
     assert [line["kind"] for line in one] == [line["kind"] for line in two]
     for here, there in zip(one, two, strict=True):

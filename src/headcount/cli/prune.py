@@ -82,6 +82,18 @@ def prune(
         None, "--warmup", help="Updates until the penalty has its full weight."
     ),
     batch_tokens: int | None = BATCH_TOKENS,
+    distil: float | None = typer.Option(
+        None,
+        "--distil",
+        help="Also learn a teacher's distributions: their share of the target, 0 to 1. Default with"
+        " a teacher: 0.5, else none.",
+    ),
+    teacher: Path | None = typer.Option(
+        None, "--teacher", help="A run with the same vocabulary. Default: the run to prune."
+    ),
+    distil_states: float | None = typer.Option(
+        None, "--distil-states", help="Also learn its encoder states: weight of their difference."
+    ),
     minutes: float | None = typer.Option(None, "--minutes", help="Stop training after this time."),
     seed: int = SEED,
     resume: bool = typer.Option(False, "--resume", help="Continue where an earlier call stopped."),
@@ -110,11 +122,14 @@ def prune(
         gate_learning_rate=gate_learning_rate,
         warmup=warmup,
         batch_tokens=batch_tokens,
+        distil=distil,
+        teacher=teacher,
+        distil_states=distil_states,
         minutes=minutes,
         seed=seed,
     )
     config = load_config(resolve_run(run))
-    training = settings.resolved(config).training(config.training)
+    training = settings.resolved(config).training(config.training, resolve_run(run))
     silent = quiet or not speaks()
     try:
         with live_display(training, remarks, silent) as observe:

@@ -14,6 +14,8 @@ import typer
 from headcount.cli.console import JSON, QUIET, print_json, progress_bar, results
 
 if TYPE_CHECKING:
+    from headcount.model.decoding import Search
+    from headcount.run import Run
     from headcount.translation import Translation
 
 RUN = typer.Argument(..., help="A run folder.")
@@ -34,6 +36,15 @@ def translate(
     run: Path = RUN,
     input: Path | None = typer.Option(None, "--input", help="Text to translate, not stdin."),
     output: Path | None = typer.Option(None, "--output", help="Where to write, not stdout."),
+    corpus: Path | None = typer.Option(
+        None,
+        "--corpus",
+        help="A corpus folder, of which --output becomes a copy with the run's translations as"
+        " training targets: for a smaller model to learn from.",
+    ),
+    pairs: int | None = typer.Option(
+        None, "--pairs", min=1, help="With --corpus: translate this many training pairs."
+    ),
     beam: int | None = BEAM,
     length_penalty: float | None = LENGTH_PENALTY,
     nbest: int = typer.Option(
@@ -55,6 +66,9 @@ def translate(
 
     loaded = load_run(run, default_device())
     search = Search.of(loaded.config.search, beam=beam, nbest=nbest, length_penalty=length_penalty)
+    if corpus is not None:
+        _translate_corpus(loaded, corpus, input, output, search, pairs, quiet)
+        return
     lines = read_lines(input) if input else decoded_lines(sys.stdin.buffer, "standard input")
     with progress_bar(quiet) as progress:
         total = sum(1 for _ in read_lines(input)) if input and not quiet else None
@@ -70,6 +84,27 @@ def translate(
         with _writer(output) as handle:
             for line in _formatted(stream, nbest, json):
                 handle.write(line + "\n")
+
+
+def _translate_corpus(
+    run: Run,
+    corpus: Path,
+    input: Path | None,
+    output: Path | None,
+    search: Search,
+    pairs: int | None,
+    quiet: bool,
+) -> None:
+    from headcount.cli.console import StageReporter
+    from headcount.errors import UserError
+    from headcount.training.distillation import translate_corpus
+
+    if output is None or input is not None:
+        raise UserError(
+            "--corpus writes a folder." if input is None else "--corpus and --input are two texts.",
+            "Name the folder with --output, and give no --input.",
+        )
+    translate_corpus(run, corpus, output, search, pairs, StageReporter(quiet))
 
 
 @contextmanager

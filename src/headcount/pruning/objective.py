@@ -11,6 +11,7 @@ from headcount.data.batches import Batch
 from headcount.model.gating import Gates, gated
 from headcount.model.transformer import Transformer
 from headcount.pruning.selection import Selection, by_layer
+from headcount.training.distillation import Teacher
 from headcount.training.objective import Losses, Objective
 
 SETTLED = "heads have settled"
@@ -31,8 +32,9 @@ class GatedObjective(Objective):
         selection: Selection,
         choosing: int,
         finetune: int,
+        teacher: Teacher | None = None,
     ) -> None:
-        super().__init__(model, label_smoothing)
+        super().__init__(model, label_smoothing, teacher)
         self.selection = selection
         self.choosing, self.finetune = choosing, finetune
         self.update = 0

@@ -29,6 +29,7 @@ from headcount.pruning.settings import PruneSettings, make_selection
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, save_checkpoint
+from headcount.training.distillation import Teacher
 from headcount.training.loop import ParameterGroup, Trainer
 from headcount.training.metrics import dev_loss, read_metrics
 from headcount.training.objective import inverse_square_root
@@ -94,11 +95,13 @@ class Pruning:
         progress: Progress,
         observe: Observer,
         workers: Workers,
+        teacher: Teacher | None = None,
     ) -> None:
         """`settings` are resolved; the model of `source` is trained in place."""
         self.settings, self.record, self.workers = settings, record, workers
         config = data_config(source.config, train)
-        config = config.model_copy(update={"training": settings.training(config.training)})
+        training = settings.training(config.training, source.folder)
+        config = config.model_copy(update={"training": training})
         self.prepared = prepare_together(
             workers, config.data, config.training, progress, source.folder
         )
@@ -116,6 +119,7 @@ class Pruning:
             model,
             config.training.label_smoothing,
             make_selection(settings, model.heads, workers.device, scores),
+            teacher=teacher,
             choosing=settings.choosing,
             finetune=settings.finetune or 0,
         )

@@ -12,6 +12,7 @@ from headcount.pruning.process import Pruning, check_corpus, close
 from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
 from headcount.run import Run, load_run
+from headcount.training.distillation import load_teacher
 from headcount.training.train import Observer
 
 
@@ -38,6 +39,9 @@ def prune(
     warmup: int | None = None,
     patience: int = 200,
     batch_tokens: int | None = None,
+    distil: float | None = None,
+    teacher: Path | str | None = None,
+    distil_states: float | None = None,
     minutes: float | None = None,
     dev_sentences: int = 1000,
     bleu_sentences: int = 500,
@@ -65,12 +69,14 @@ def prune(
         check_heads(settings, source.model.heads, str(baseline))
         check_choice(settings, source)
         check_corpus(source, train)
+        training = settings.training(source.config.training, source.folder)
+        example = load_teacher(training, source, workers.device)
         if workers.leader:
-            open_record(out, new_record(source, train, settings), resume)
+            open_record(out, new_record(source, train, settings, training.teacher), resume)
         workers.wait()
         record = read_record(out)
         if "after" not in record:
-            Pruning(source, train, out, settings, record, progress, observe, workers).run()
+            Pruning(source, train, out, settings, record, progress, observe, workers, example).run()
         if workers.leader and not record["finished"]:
             close(out)
         workers.wait()

@@ -17,14 +17,16 @@ from headcount.files import read_json, require_file, write_json
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
-from headcount.run import WEIGHTS, Run
+from headcount.run import WEIGHTS, Run, resolve_run
 
 PRUNING = "pruning.json"
 
 Record = dict[str, Any]
 
 
-def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
+def new_record(
+    baseline: Run, train: Path, settings: PruneSettings, teacher: Path | None = None
+) -> Record:
     """What is known before the first update."""
     return {
         "finished": False,
@@ -34,10 +36,11 @@ def new_record(baseline: Run, train: Path, settings: PruneSettings) -> Record:
         "train_text": _fingerprints(baseline, train),
         "baseline": {
             "run": str(baseline.folder),
-            "weights": sha256_of(require_file(baseline.folder / WEIGHTS)),
+            "weights": _hash(baseline.folder),
             "heads": baseline.model.heads.to_json(),
             "parameters": count_parameters(baseline.model),
         },
+        "teacher": None if teacher is None else {"run": str(teacher), "weights": _hash(teacher)},
     }
 
 
@@ -107,6 +110,12 @@ def same_record(out: Path, now: Record) -> Record:
             f" {now['baseline']['run']} has now.",
             "Choose another --out.",
         )
+    taught = before.get("teacher") or now["teacher"]
+    if now["teacher"] and taught["weights"] != now["teacher"]["weights"]:
+        raise UserError(
+            f"{out} was begun with other weights of the teacher {taught['run']}.",
+            "Choose another --out.",
+        )
     if before.get("train_text", now["train_text"]) != now["train_text"]:
         raise UserError(
             f"{out} was begun with other text ({before['train']}) than {now['train']} has.",
@@ -131,6 +140,10 @@ def _fingerprints(run: Run, train: Path) -> list[str]:
     data = run.config.data
     corpus = load_corpus(train, f"{data.source}-{data.target}", check=False)
     return [text_fingerprint(corpus.path("train", side)) for side in ("source", "target")]
+
+
+def _hash(run: Path) -> str:
+    return sha256_of(require_file(resolve_run(run) / WEIGHTS))
 
 
 def _is_new(folder: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
@@ -15,7 +16,7 @@ from headcount.pruning.by_score import numbers_of
 from headcount.pruning.methods import EXACT, GATES, METHODS, Method, canonical, method_named
 from headcount.pruning.selection import Request, Selection
 from headcount.registry import name_list
-from headcount.run import Run
+from headcount.run import Run, resolve_run
 
 Site = Literal["enc", "dec", "cross"]
 Part = Literal["encoder", "decoder", "gates"]
@@ -23,6 +24,9 @@ Part = Literal["encoder", "decoder", "gates"]
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 DEFAULT_UPDATES = 1500
+
+DISTIL = 0.5
+"""The teacher's share where a teacher is named without one."""
 
 
 class PruneSettings(Section):
@@ -46,6 +50,9 @@ class PruneSettings(Section):
     warmup              updates until the penalty has its full weight
     patience            updates without a change after which gates have settled
     batch_tokens        source tokens per update
+    distil              the share of the target distribution that is a teacher's; None: no teacher
+    teacher             a run with the same vocabulary; by default the run that is pruned
+    distil_states       weight of the mean squared difference from the teacher's encoder states
     minutes             of training at most
     dev_sentences       dev pairs for the loss, and `bleu_sentences` for greedy BLEU
     """
@@ -67,6 +74,9 @@ class PruneSettings(Section):
     warmup: Count | None = None
     patience: Positive = 200
     batch_tokens: Positive | None = None
+    distil: Annotated[float, Field(gt=0, le=1)] | None = None
+    teacher: Path | None = None
+    distil_states: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     minutes: PositiveNumber | None = None
     dev_sentences: Positive = 1000
     bleu_sentences: Count = 500
@@ -150,6 +160,7 @@ class PruneSettings(Section):
             "warmup": warmup,
             "gate_learning_rate": self.gate_learning_rate or self.method.gate_learning_rate,
             "batch_tokens": self.batch_tokens or training.batch_tokens,
+            "distil": self.distil or (DISTIL if self.teacher or self.distil_states else None),
         }
         return PruneSettings(**(self.model_dump() | filled))
 
@@ -159,8 +170,8 @@ class PruneSettings(Section):
             return ("encoder", "decoder")
         return ("encoder",) if "enc" in self.sites else ("decoder",)
 
-    def training(self, baseline: TrainingConfig) -> TrainingConfig:
-        """How the loop runs; `self` must be resolved."""
+    def training(self, baseline: TrainingConfig, run: Path) -> TrainingConfig:
+        """How the loop runs, for a baseline in the folder `run`; `self` must be resolved."""
         updates = max(1, self.updates or 0)
         tokens = self.batch_tokens or baseline.batch_tokens
         return baseline.model_copy(
@@ -175,6 +186,9 @@ class PruneSettings(Section):
                 "keep_checkpoints": 2,
                 "average_checkpoints": 0,
                 "patience": 0,
+                "teacher": resolve_run(self.teacher or run).absolute() if self.distil else None,
+                "distil": self.distil or DISTIL,
+                "distil_states": self.distil_states or 0.0,
                 "minutes": self.minutes,
                 "dev_sentences": self.dev_sentences,
                 "bleu_sentences": self.bleu_sentences,

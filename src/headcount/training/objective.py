@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from headcount.data.batches import Batch
 from headcount.model.transformer import Transformer
+from headcount.training.distillation import Teacher
 
 
 def inverse_square_root(update: int, *, scale: float, width: int, warmup: int) -> float:
@@ -35,41 +36,69 @@ def cooldown(update: int, *, updates: int, length: int) -> float:
 class _SummedCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
-    ) -> Tensor:
+        ctx: Any,
+        states: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        labels: Tensor,
+        soft: Tensor | None,
+        share: float,
+    ) -> tuple[Tensor, Tensor]:
         logits = F.linear(states, weight, bias)  # [tokens, vocabulary]
         exact = torch.promote_types(logits.dtype, torch.float32)
-        labelled = logits.gather(1, labels[:, None])[:, 0].to(exact)
+        wanted = labelled = logits.gather(1, labels[:, None])[:, 0].to(exact)
+        if soft is not None:  # one dot product per token: no third tensor of the vocabulary's size
+            agreed = torch.bmm(soft.to(logits)[:, None], logits[:, :, None]).flatten().to(exact)
+            wanted = (1 - share) * labelled + share * agreed
         top = logits.amax(1).to(exact)
         gradient = logits.softmax(1, dtype=exact)
         # log of the sum of exponentials, from the one probability that cannot underflow
         normaliser = top - gradient.amax(1).log()
         rows = torch.arange(len(labels), device=labels.device)
-        gradient[rows, labels] -= 1.0
+        gradient[rows, labels] -= 1 - share
+        if soft is not None:
+            gradient.sub_(soft, alpha=share)
         ctx.save_for_backward(states, weight, gradient)
         ctx.has_bias = bias is not None
-        return (normaliser - labelled).sum()
+        nll = (normaliser - labelled).sum()
+        ctx.mark_non_differentiable(nll)
+        return (normaliser - wanted).sum(), nll
 
     @staticmethod
-    def backward(ctx: Any, scale: Tensor) -> Any:
+    def backward(ctx: Any, scale: Tensor, _: Tensor) -> Any:
         states, weight, gradient = ctx.saved_tensors
         gradient = gradient.to(states.dtype)
         to_states = scale * (gradient @ weight)  # [tokens, width]
-        to_weight = gradient.t() @ (scale * states)  # [vocabulary, width]
+        to_weight = None
+        if ctx.needs_input_grad[1]:  # not where the decoder is held fixed
+            to_weight = gradient.t() @ (scale * states)  # [vocabulary, width]
         to_bias = scale * gradient.sum(0) if ctx.has_bias else None
-        return to_states, to_weight, to_bias, None
+        return to_states, to_weight, to_bias, None, None, None
 
 
 def summed_cross_entropy(
-    states: Tensor, weight: Tensor, bias: Tensor | None, labels: Tensor
-) -> Tensor:
-    """`sum over tokens of -log softmax(W h + b)[y]`, for `h` `[tokens, width]`, `y` `[tokens]`."""
+    states: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    labels: Tensor,
+    soft: Tensor | None = None,
+    share: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """The sum over tokens of `-log p[y]`, twice: as a loss, and without a gradient, to be logged.
+
+    `p = softmax(W h + b)` for `h` `[tokens, width]`, `y` `[tokens]`. With the probabilities `soft`
+    `[tokens, vocabulary]` the loss is `-sum over v of t_v log p_v`, where the target `t` is `soft`
+    by its `share` and the label by the rest: `softmax(z) - t` is again the gradient of the logits,
+    and nothing of `soft` is kept for backward.
+    """
     if torch.is_autocast_enabled(states.device.type):
         lower = torch.get_autocast_dtype(states.device.type)
         states, weight = states.to(lower), weight.to(lower)
         bias = None if bias is None else bias.to(lower)
-    result: Tensor = _SummedCrossEntropy.apply(states, weight, bias, labels)
-    return result
+    losses: tuple[Tensor, Tensor] = _SummedCrossEntropy.apply(
+        states, weight, bias, labels, soft, share
+    )
+    return losses
 
 
 class Losses(NamedTuple):
@@ -79,7 +108,9 @@ class Losses(NamedTuple):
     nll: Tensor
 
 
-def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Losses:
+def batch_losses(
+    model: Transformer, batch: Batch, label_smoothing: float, teacher: Teacher | None = None
+) -> Losses:
     """Summed losses of a batch; padding positions never reach the output layer.
 
     The batch's own counts say how much is padding: reading the tensors would stall a GPU.
@@ -90,40 +121,63 @@ def batch_losses(model: Transformer, batch: Batch, label_smoothing: float) -> Lo
     labels = batch.target_output.flatten()
     real = torch.nonzero_static(labels != model.target_pad, size=batch.target_tokens)[:, 0]
     chosen = states.flatten(0, 1).index_select(0, real)  # [tokens, width]
-    return token_losses(model, chosen, labels.index_select(0, real), label_smoothing)
+    labels = labels.index_select(0, real)
+    if teacher is None:
+        return token_losses(model, chosen, labels, label_smoothing)
+    example, soft = teacher.predict(batch, padded, real)
+    losses = token_losses(model, chosen, labels, label_smoothing, soft, teacher.share)
+    if not teacher.states:
+        return losses
+    return losses._replace(
+        smoothed=losses.smoothed + teacher.difference(memory, example, batch.source)
+    )
 
 
-def token_losses(model: Transformer, states: Tensor, labels: Tensor, smoothing: float) -> Losses:
+def token_losses(
+    model: Transformer,
+    states: Tensor,
+    labels: Tensor,
+    smoothing: float,
+    soft: Tensor | None = None,
+    share: float = 0.0,
+) -> Losses:
     """Losses of states `[tokens, width]` against labels `[tokens]`.
 
     Smoothing with weight e gives `(1 - e) nll + e (mean over v of -log p_v)`. With
     `-log p_v = lse - z_v` and `nll = lse - z_y` that is `nll + e (z_y - mean z)`, where `z_y` and
-    `mean z` are dot products of the state: no second pass over the vocabulary.
+    `mean z` are dot products of the state: no second pass over the vocabulary. Probabilities of a
+    teacher, `soft` `[tokens, vocabulary]`, take a `share` of that; they are smooth as they are.
     """
-    nll = summed_cross_entropy(states, model.output_weight, model.output_bias, labels)
+    loss, nll = summed_cross_entropy(
+        states, model.output_weight, model.output_bias, labels, soft, share
+    )
+    smoothing *= 1 - share
     if not smoothing:
-        return Losses(nll, nll.detach())
+        return Losses(loss, nll)
     difference = F.embedding(labels, model.output_weight) - model.output_weight.mean(0)
     surplus = (states * difference).sum()
     if model.output_bias is not None:
         surplus = surplus + model.output_bias[labels].sum()
         surplus = surplus - len(labels) * model.output_bias.mean()
-    return Losses(nll + smoothing * surplus, nll.detach())
+    return Losses(loss + smoothing * surplus, nll)
 
 
 class Objective:
     """The plain objective. Pruning replaces it by one with gates and a penalty (Sec. 6.1)."""
 
-    def __init__(self, model: Transformer, label_smoothing: float) -> None:
+    def __init__(
+        self, model: Transformer, label_smoothing: float, teacher: Teacher | None = None
+    ) -> None:
         self.model = model
         self.label_smoothing = label_smoothing
+        self.teacher = teacher
 
     def begin_update(self, update: int) -> None:
         """Called once before the micro-batches of an update, with the same seed on all workers."""
 
     def losses(self, batch: Batch) -> Losses:
         """Summed losses of one micro-batch."""
-        return batch_losses(self.model, batch, self.label_smoothing)
+        return batch_losses(self.model, batch, self.label_smoothing, self.teacher)
 
     def penalty(self) -> Tensor | None:
         """Added once per update to the mean loss of its tokens."""

@@ -73,11 +73,14 @@ def record_text(run: Path, prepared: Prepared) -> None:
 
 
 def with_absolute_folder(config: Config) -> Config:
-    """The same recipe with an absolute `data.folder`, so that it works from any working folder."""
-    if config.data.folder is None:
-        return config
-    data = config.data.model_copy(update={"folder": config.data.folder.absolute()})
-    return config.model_copy(update={"data": data})
+    """The same recipe with absolute folders, so that it works from any working folder."""
+    sections = {"data": config.data, "training": config.training}
+    for section, key in (("data", "folder"), ("training", "teacher")):
+        folder = getattr(sections[section], key)
+        if folder is not None and folder.exists():
+            absolute = sections[section].model_copy(update={key: folder.absolute()})
+            config = config.model_copy(update={section: absolute})
+    return config
 
 
 def _check_language(folder: Path, key: str, language: str) -> None:

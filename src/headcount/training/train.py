@@ -20,6 +20,7 @@ from headcount.run import CONFIG, HEADS, WEIGHTS, Run, load_config, load_heads, 
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState
+from headcount.training.distillation import Teacher, load_teacher
 from headcount.training.loop import ParameterGroup, Trainer
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, HeldOut, dev_loss, watch_heads
@@ -67,7 +68,8 @@ def train(
         if earlier:
             check_text(earlier, prepared)
         run = _new_run(config, out, prepared, heads, workers)
-        trainer = make_trainer(run, prepared, workers, observe)
+        teacher = load_teacher(config.training, run, workers.device)
+        trainer = make_trainer(run, prepared, workers, observe, teacher)
         if not (resume and trainer.resume()) and workers.leader:
             (out / METRICS).unlink(missing_ok=True)  # from a call that wrote no checkpoint
         if workers.leader:
@@ -92,7 +94,13 @@ def train(
     return run, state
 
 
-def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observer) -> Trainer:
+def make_trainer(
+    run: Run,
+    prepared: Prepared,
+    workers: Workers,
+    observe: Observer,
+    teacher: Teacher | None = None,
+) -> Trainer:
     """The loop with the paper's objective, optimiser and schedule (App. B.3)."""
     model, training = run.model, run.config.training
 
@@ -118,7 +126,7 @@ def make_trainer(run: Run, prepared: Prepared, workers: Workers, observe: Observ
         training,
         prepared.train,
         prepared.target_tokenizer,
-        Objective(model, training.label_smoothing),
+        Objective(model, training.label_smoothing, teacher),
         parameter_groups(model, rate, training.embedding_rate),
         run.folder,
         evaluate,
