@@ -44,11 +44,10 @@ from headcount.model.transformer import Transformer
 from headcount.role.analysis import BATCH_TOKENS, roles
 from headcount.role.counting import SiteCounts, SiteHeads
 from headcount.role.kind import Setting
-from headcount.role.offsets import RelativePositions
+from headcount.role.parses import Row, Text
 from headcount.role.rare_words import Frequencies
-from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.relations import PAPER_RELATIONS, RelativePositions
 from headcount.role.sentences import Preparation, ReadySentence, SentenceBatch, batches_of
-from headcount.role.text import Row, Text
 from headcount.run import Run, load_run
 
 HERE = Path(__file__).resolve().parent

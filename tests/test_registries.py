@@ -35,8 +35,8 @@ from headcount.pruning.settings import make_settings
 from headcount.ranking.lrp.rules import RULES, Rule
 from headcount.ranking.measures import MEASURES, Measure
 from headcount.registry import Registry
-from headcount.role.pointing import PointingRole, Wanted
-from headcount.role.registry import ROLES
+from headcount.role import ROLES
+from headcount.role.kind import PointingRole, Wanted
 from headcount.run import load_run
 from headcount.study.figures.head_grid import heads_figure
 from headcount.study.figures.retained import quality_figure

@@ -23,7 +23,7 @@ WAYS = {
     "to a role": (
         "#55a868",
         ["role/parses", "role/alignment", "model/recording"],
-        ["role/counting", "role/syntactic", "role/naming", "role/analysis"],
+        ["role/counting", "role/syntactic", "role/head_roles", "role/analysis"],
         "roles.json",
     ),
     "to a pruned run": (

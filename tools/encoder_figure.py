@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.heads import Head
-from headcount.role.registry import ROLES
+from headcount.role import ROLES
 from headcount.role.result import Roles
 
 LEAST, MARGIN = 100, 0.05

@@ -21,7 +21,7 @@ from headcount.pruning.methods import METHODS
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.rules import RULES, LrpOptions
 from headcount.ranking.measures import MEASURES
-from headcount.role.registry import ROLES
+from headcount.role import ROLES
 from headcount.run import Run, load_run
 from headcount.study.claims import CLAIMS
 from headcount.study.figures import FIGURES

@@ -89,7 +89,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_files_that_pages_name_exist(page: Path) -> None:
-    """Paths in backticks such as `role/naming.py` or `tests/docs/test_pages.py`."""
+    """Paths in backticks such as `role/counting.py` or `tests/docs/test_pages.py`."""
     package = ROOT / "src" / "headcount"
     for name in re.findall(r"`((?:[\w\-]+/)+[\w\-]+\.(?:py|yaml|html|md|sh))`", page.read_text()):
         places = (ROOT / name, package / name, page.parent / name)

@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from headcount.files import write_json
-from headcount.role.result import Example, Roles
+from headcount.role.head_roles import Example
+from headcount.role.result import Roles
 from headcount.study.claims import check
 from headcount.study.results import load_results
 

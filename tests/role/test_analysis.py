@@ -15,7 +15,7 @@ from headcount.heads import Head
 from headcount.model.attention import Attention
 from headcount.model.gating import remove_heads
 from headcount.role.analysis import roles as name_roles
-from headcount.role.criteria import Criteria
+from headcount.role.head_roles import Criteria
 from headcount.role.positional import best_offset, offset_name
 from headcount.role.result import Roles
 from headcount.run import load_run

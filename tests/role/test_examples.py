@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headcount.role.analysis import roles
-from headcount.role.criteria import Criteria
 from headcount.role.examples import Sample, Thinned
+from headcount.role.head_roles import Criteria
 from headcount.role.kind import Setting
 from headcount.role.result import Roles
 from headcount.role.sentences import ReadySentence

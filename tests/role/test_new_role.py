@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 import headcount
 from headcount.cli import app
 from headcount.heads import Head
-from headcount.role.kind import Setting, SiteBatch
-from headcount.role.pointing import PointingRole, Wanted
-from headcount.role.registry import ROLES, kinds_at
+from headcount.role import ROLES, kinds_at
+from headcount.role.kind import PointingRole, Setting, SiteBatch, Wanted
 from headcount.role.result import Roles
 from headcount.run import load_run
 from headcount.study.figures.drawing import function_colours

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headcount.role.offsets import (
+from headcount.role.relations import (
     RelativePositions,
     baseline_shares,
     distributions_csv,

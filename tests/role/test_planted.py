@@ -20,13 +20,11 @@ from headcount.data.builtin import generate
 from headcount.data.conllu import Sentence, read_conllu
 from headcount.data.tokenizer import Piece, Tokenizer
 from headcount.heads import Head, HeadLayout
-from headcount.role.counting import SiteCounts, SiteHeads
-from headcount.role.criteria import Criteria
+from headcount.role.counting import SiteCounts, SiteHeads, name_heads
+from headcount.role.head_roles import BestHead, Criteria, HeadRoles
 from headcount.role.kind import Setting
-from headcount.role.naming import name_heads
 from headcount.role.positional import offset_name
 from headcount.role.rare_words import Frequencies
-from headcount.role.result import BestHead, HeadRoles
 from headcount.role.sentences import Preparation, SentenceBatch, batches_of
 from headcount.role.syntactic import accuracies
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from headcount.bootstrap import Interval
-from headcount.role.criteria import Criteria
+from headcount.role import ROLES
+from headcount.role.head_roles import Criteria
 from headcount.role.kind import Setting, SiteBatch
 from headcount.role.positional import OFFSET_NAMES, PositionalCounts, chance_shares
-from headcount.role.registry import ROLES
 
 
 def test_only_queries_with_room_for_an_offset_count() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headcount.data.splitting import spread_indices, spread_stream
 from headcount.errors import UserError
 from headcount.ranking.measuring import load_sentences
-from headcount.role.text import Text
+from headcount.role.parses import Text
 
 if TYPE_CHECKING:
     from conftest import Place

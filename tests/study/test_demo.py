@@ -12,7 +12,8 @@ from headcount.config import Config
 from headcount.errors import UserError
 from headcount.files import write_json, write_text
 from headcount.heads import Head, HeadLayout
-from headcount.role.result import Example, Roles
+from headcount.role.head_roles import Example
+from headcount.role.result import Roles
 from headcount.study.demo import (
     SENTENCES,
     Story,

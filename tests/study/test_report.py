@@ -19,7 +19,8 @@ from headcount.cli import app
 from headcount.errors import UserError
 from headcount.files import write_json
 from headcount.heads import Head
-from headcount.role.result import Example, Roles
+from headcount.role.head_roles import Example
+from headcount.role.result import Roles
 from headcount.study.report import page, write_report
 from headcount.study.report.page import embed
 from headcount.study.results import load_results

@@ -61,7 +61,7 @@ REGISTRIES = {
     "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),
     "rules": ("headcount.ranking.lrp.rules", "RULES"),
-    "roles": ("headcount.role.registry", "ROLES"),
+    "roles": ("headcount.role", "ROLES"),
 }
 
 

@@ -63,7 +63,7 @@ def roles(
     """
     from headcount.cli.roles_display import show
     from headcount.role.analysis import roles as name_roles
-    from headcount.role.criteria import Criteria
+    from headcount.role.head_roles import Criteria
     from headcount.role.parses import spacy_parser
     from headcount.run import resolve_run
 

@@ -11,10 +11,11 @@ from rich.text import Text
 
 from headcount.cli.console import results
 from headcount.heads import SITE_NAMES
+from headcount.role import DIAGONAL, POSITIONAL, RARE_WORDS, ROLES
+from headcount.role.head_roles import BestHead, Example, HeadRoles, percent
 from headcount.role.positional import best_offset, offset_name
-from headcount.role.registry import DIAGONAL, POSITIONAL, RARE_WORDS, ROLES
 from headcount.role.relations import PAPER_RELATIONS
-from headcount.role.result import BestHead, Example, HeadRoles, Roles, percent
+from headcount.role.result import Roles
 
 if TYPE_CHECKING:
     from headcount.bootstrap import Interval

@@ -12,7 +12,7 @@ import numpy as np
 from headcount.errors import UserError
 from headcount.heads import SITE_NAMES, SITES
 from headcount.loaded.model import Model, Reading
-from headcount.role.registry import ROLES
+from headcount.role import ROLES
 from headcount.role.result import ROLES as ROLES_FILE
 from headcount.role.result import Roles
 from headcount.study.explorer import pack

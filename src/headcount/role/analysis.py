@@ -22,14 +22,14 @@ from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.registry import name_list
-from headcount.role.counting import SiteCounts, SiteHeads, padded_targets
-from headcount.role.criteria import Criteria
+from headcount.role.counting import SiteCounts, SiteHeads, name_heads, padded_targets
 from headcount.role.examples import Looked, Sample, best_examples
+from headcount.role.head_roles import BestHead, Criteria, Example, HeadRoles
 from headcount.role.kind import Setting
-from headcount.role.naming import name_heads
+from headcount.role.parses import Text
 from headcount.role.rare_words import Frequencies
 from headcount.role.relations import PAPER_RELATIONS, canonical_relations, parse_relations
-from headcount.role.result import BestHead, Example, HeadRoles, Roles
+from headcount.role.result import Roles
 from headcount.role.sentences import (
     Preparation,
     ReadySentence,
@@ -37,7 +37,6 @@ from headcount.role.sentences import (
     batches_of,
     relations_of,
 )
-from headcount.role.text import Text
 from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headcount.heads import Head
 from headcount.role.counting import FIXED_POINT, SiteCounts
-from headcount.role.result import Example, HeadRoles
+from headcount.role.head_roles import Example, HeadRoles
 from headcount.role.sentences import ReadySentence
 
 SHORTEST, LONGEST = 10, 25

@@ -19,7 +19,7 @@ from headcount.model.attention import REACH, offset_counts
 from headcount.role.kind import RoleCounts, RoleKind, Scores, Setting, SiteBatch
 
 if TYPE_CHECKING:
-    from headcount.role.criteria import Criteria
+    from headcount.role.head_roles import Criteria
 
 THRESHOLD = 0.90
 LEAST_QUERIES = 10

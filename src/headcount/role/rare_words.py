@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headcount.role.kind import FREQUENCIES, Scores, Setting, SiteBatch
-from headcount.role.pointing import PointingRole, Wanted
+from headcount.role.kind import FREQUENCIES, PointingRole, Scores, Setting, SiteBatch, Wanted
 
 if TYPE_CHECKING:
-    from headcount.role.criteria import Criteria
+    from headcount.role.head_roles import Criteria
 
 FREQUENT = 500
 # A head of this role sends at least half of its queries to one of the two rarest tokens, as the

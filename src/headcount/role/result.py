@@ -1,255 +1,28 @@
 """The roles of a run's heads, and how they are kept: `roles.json`, the head table, the offsets.
 
-Every type here writes itself to JSON and reads itself back; nothing else knows the format.
+Nothing else knows the format; what versions up to 0.1.0 wrote (format 1) is read too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from headcount.bootstrap import Interval
 from headcount.errors import UserError
 from headcount.files import atomic_path, read_json, write_json, write_text
 from headcount.heads import Head, HeadTable
-from headcount.role.criteria import Criteria
-from headcount.role.format_one import upgraded
-from headcount.role.offsets import distributions_csv, draw_distributions
-from headcount.role.registry import ROLES as KINDS
-from headcount.role.registry import SYNTACTIC
-from headcount.role.relations import PAPER_RELATIONS
-from headcount.role.syntactic import relation_and_direction
+from headcount.role import SYNTACTIC
+from headcount.role.head_roles import BestHead, Criteria, Example, HeadRoles, Role, percent
+from headcount.role.positional import offset_name
+from headcount.role.relations import PAPER_RELATIONS, distributions_csv, draw_distributions
+from headcount.role.syntactic import relation_name
 
 FORMAT = 2
 ROLES = "roles.json"
 OFFSETS = "offsets"
-
-
-@dataclass(frozen=True)
-class Example:
-    """The sentence in which a head is best seen at its role.
-
-    tokens: the source tokens; target_tokens: those of the translation, for `dec` and `cross`
-    argmax: for each query token, the key token that the head looks at most
-    hits, instances: how often it does what the role says, and how often it could
-    queries: the query tokens that the role is about; empty where it is about all of them
-    confidence: the mean of its largest weights in this sentence
-    """
-
-    sentence: str
-    tokens: tuple[str, ...]
-    argmax: tuple[int, ...]
-    hits: int
-    instances: int
-    confidence: float
-    target_tokens: tuple[str, ...] | None = None
-    queries: tuple[int, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The example as JSON values."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Example:
-        """The example as `to_json` wrote it."""
-        targets = stored.get("target_tokens")
-        return cls(
-            sentence=str(stored["sentence"]),
-            tokens=tuple(map(str, stored["tokens"])),
-            argmax=tuple(map(int, stored["argmax"])),
-            hits=int(stored["hits"]),
-            instances=int(stored["instances"]),
-            confidence=float(stored["confidence"]),
-            target_tokens=None if targets is None else tuple(map(str, targets)),
-            queries=tuple(map(int, stored.get("queries", ()))),
-        )
-
-
-@dataclass(frozen=True)
-class Role:
-    """A role that a head has: its score, the baseline, and the number of instances.
-
-    `kind` is the name of a registered role; `name` says which form of it: `-1` of the positional
-    role, `nsubj v → s` of the syntactic one.
-    """
-
-    kind: str
-    name: str
-    score: Interval
-    baseline: float
-    instances: int
-    margin: Interval
-    seen_best: Example | None = None
-
-    @property
-    def value(self) -> float:
-        """The score itself."""
-        return self.score.value or 0.0
-
-    def __str__(self) -> str:
-        return KINDS[self.kind].title(self.name) if self.kind in KINDS else self.name
-
-    @property
-    def label(self) -> str:
-        """A few characters for a cell: `−1`, `v→s`, `rare`."""
-        return KINDS[self.kind].label(self.name) if self.kind in KINDS else self.name
-
-    @property
-    def relation(self) -> str:
-        """What a syntactic role is about: `nsubj`; the whole name of other roles."""
-        return self.name.split(" ", 1)[0] if self.kind == SYNTACTIC.name else str(self)
-
-    @property
-    def sentence(self) -> str:
-        """What the head does and how often, to follow its name."""
-        if self.kind not in KINDS:
-            return f"{self} ({percent(self.value)} %)"
-        kind = KINDS[self.kind]
-        return (
-            f"{kind.sentence(self.name)} in {percent(self.value)} % of cases"
-            f" ({kind.baseline_is}: {percent(self.baseline)} %)"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """The role as JSON values."""
-        example = {} if self.seen_best is None else {"seen_best": self.seen_best.to_json()}
-        return {
-            "role": self.kind,
-            "name": self.name,
-            **_flat("score", self.score),
-            "baseline": self.baseline,
-            **_flat("margin", self.margin),
-            "instances": self.instances,
-            **example,
-        }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> Role:
-        """The role as `to_json` wrote it."""
-        example = stored.get("seen_best")
-        return cls(
-            kind=str(stored["role"]),
-            name=str(stored["name"]),
-            score=_interval(stored, "score"),
-            baseline=float(stored["baseline"]),
-            instances=int(stored["instances"]),
-            margin=_interval(stored, "margin"),
-            seen_best=None if example is None else Example.from_json(example),
-        )
-
-
-@dataclass
-class HeadRoles:
-    """What was measured for one head, and the roles that it has.
-
-    `scores[kind][name]` is its score under one form of a role, whether it has the role or not.
-    """
-
-    head: Head
-    confidence: float | None
-    roles: list[Role] = field(default_factory=list)
-    scores: dict[str, dict[str, Interval]] = field(default_factory=dict)
-
-    def score(self, kind: str, name: str) -> float | None:
-        """The score under one form of a role; None where it was not measured."""
-        score = self.scores.get(kind, {}).get(name)
-        return None if score is None else score.value
-
-    def has(self, kind: str) -> bool:
-        """Whether the head has a role of this kind."""
-        return any(role.kind == kind for role in self.roles)
-
-    def cells(self) -> dict[str, Any]:
-        """The head's row of the head table."""
-        cells: dict[str, Any] = {"roles": "; ".join(map(str, self.roles)) or None}
-        for kind, scores in self.scores.items():
-            cells |= KINDS[kind].columns(scores) if kind in KINDS else {}
-        return cells
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything that was measured for the head."""
-        return {
-            "head": str(self.head),
-            "confidence": self.confidence,
-            "roles": [role.to_json() for role in self.roles],
-            "scores": {
-                kind: {name: score._asdict() for name, score in scores.items()}
-                for kind, scores in self.scores.items()
-            },
-        }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> HeadRoles:
-        """The head as `to_json` wrote it."""
-        return cls(
-            head=Head.parse(stored["head"]),
-            confidence=stored["confidence"],
-            roles=[Role.from_json(role) for role in stored["roles"]],
-            scores={
-                str(kind): {str(name): Interval(**score) for name, score in scores.items()}
-                for kind, scores in stored["scores"].items()
-            },
-        )
-
-
-@dataclass(frozen=True)
-class BestHead:
-    """The best head under one form of a role, and the baseline; Table 1 has one per relation."""
-
-    kind: str
-    name: str
-    site: str
-    instances: int
-    head: Head | None
-    score: Interval
-    baseline: Interval
-    margin: Interval
-
-    @property
-    def relation(self) -> str:
-        """Of a syntactic line: `nsubj`."""
-        return self.name.split(" ", 1)[0]
-
-    @property
-    def arrow(self) -> str:
-        """Of a syntactic line, as Table 1 writes it: `v → s`."""
-        return self.name.split(" ", 1)[-1]
-
-    @property
-    def direction(self) -> str:
-        """Of a syntactic line: `head_to_dependent`, or the reverse."""
-        return relation_and_direction(self.name)[1]
-
-    def to_json(self) -> dict[str, Any]:
-        """The line as JSON values."""
-        return {
-            "role": self.kind,
-            "name": self.name,
-            "site": self.site,
-            "instances": self.instances,
-            "head": None if self.head is None else str(self.head),
-            **_flat("score", self.score),
-            **_flat("baseline", self.baseline),
-            **_flat("margin", self.margin),
-        }
-
-    @classmethod
-    def from_json(cls, stored: Mapping[str, Any]) -> BestHead:
-        """The line as `to_json` wrote it."""
-        head = stored["head"]
-        return cls(
-            kind=str(stored["role"]),
-            name=str(stored["name"]),
-            site=str(stored["site"]),
-            instances=int(stored["instances"]),
-            head=None if head is None else Head.parse(head),
-            score=_interval(stored, "score"),
-            baseline=_interval(stored, "baseline"),
-            margin=_interval(stored, "margin"),
-        )
 
 
 @dataclass(frozen=True)
@@ -403,15 +176,68 @@ class Roles:
         )
 
 
-def percent(share: float | None) -> str:
-    """A share as whole per cent, as in Table 1."""
-    return "-" if share is None else f"{100 * share:.0f}"
+def upgraded(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What was read from `roles.json`, in format 2."""
+    if "best" in stored:
+        return stored
+    rare = stored["rare_words"]
+    counted = {name: rare[name] for name in ("sentences", "queries")}
+    return {
+        **stored,
+        "heads": [_old_head(head) for head in stored["heads"]],
+        "best": [_old_line(line) for line in stored["relations"]] + _old_chance(rare),
+        "facts": {"rare words": counted} if rare.get("sentences") else {},
+    }
 
 
-def _flat(name: str, share: Interval) -> dict[str, float | None]:
-    """An interval as three values: `score`, `score_low`, `score_high`."""
-    return {name: share.value, f"{name}_low": share.low, f"{name}_high": share.high}
+def _old_head(stored: Mapping[str, Any]) -> dict[str, Any]:
+    scores: dict[str, dict[str, Any]] = {}
+    kind = "diagonal" if stored["head"].startswith("cross") else "positional"
+    scores[kind] = {
+        offset_name(int(o["offset"])): _old_interval(o, "share") for o in stored["offsets"]
+    }
+    if "mean_distance" in stored:
+        for name in ("mean offset", "mean distance"):
+            value = stored[name.replace(" ", "_")]
+            scores[kind][name] = {"value": value, "low": None, "high": None}
+    if "relations" in stored:
+        scores["syntactic"] = {
+            relation_name(r["relation"], r["direction"]): _old_interval(r, "accuracy")
+            for r in stored["relations"]
+        }
+    if "rare_words" in stored:
+        scores["rare words"] = {
+            name.replace("_", " "): share for name, share in stored["rare_words"].items()
+        }
+    roles = [
+        {**role, "name": "two rarest"} if role["role"] == "rare words" else role
+        for role in stored["roles"]
+    ]
+    return {**stored, "roles": roles, "scores": scores}
 
 
-def _interval(stored: Mapping[str, Any], name: str) -> Interval:
-    return Interval(stored[name], stored[f"{name}_low"], stored[f"{name}_high"])
+def _old_line(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """A line of Table 1 as the best head under a syntactic role."""
+    accuracy = {f"score{end}": stored[f"accuracy{end}"] for end in ("", "_low", "_high")}
+    name = relation_name(stored["relation"], stored["direction"])
+    own = {"role": "syntactic", "name": name, "site": "enc", "head": stored["best_head"]}
+    return {**stored, **accuracy, **own}
+
+
+def _old_chance(rare: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The chance baseline for rare words; this format did not say which head was best."""
+    nothing = dict.fromkeys(
+        f"{name}{end}" for name in ("score", "baseline", "margin") for end in ("", "_low", "_high")
+    )
+    return [
+        {
+            **nothing, "role": "rare words", "name": name, "site": "enc", "head": None,
+            "instances": rare["queries"], "baseline": rare[f"chance_{name.replace(' ', '_')}"],
+        }
+        for name in ("rarest", "two rarest")
+        if rare.get("sentences")
+    ]  # fmt: skip
+
+
+def _old_interval(stored: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {"value": stored[name], "low": stored["low"], "high": stored["high"]}

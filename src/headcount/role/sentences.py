@@ -19,9 +19,8 @@ from headcount.data.batches import evaluation_batches
 from headcount.data.conllu import Sentence
 from headcount.data.tokenizer import Tokenizer
 from headcount.role.alignment import NO_WORD, Alignment, align, membership
-from headcount.role.offsets import RelativePositions
 from headcount.role.parses import word_spans
-from headcount.role.relations import PERSONS, ROOT, SUBJECT, canonical, person_of
+from headcount.role.relations import PERSONS, ROOT, SUBJECT, RelativePositions, canonical, person_of
 from headcount.role.syntactic import Arcs, Words
 
 CHUNK_SENTENCES = 4096  # read ahead, so that sentences of similar length share a batch

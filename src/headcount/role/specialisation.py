@@ -20,13 +20,12 @@ from headcount.data.splitting import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
+from headcount.role import POSITIONAL, SYNTACTIC
 from headcount.role.counting import SiteCounts, SiteHeads
 from headcount.role.kind import RoleCounts, Setting
-from headcount.role.offsets import RelativePositions
 from headcount.role.parses import CACHE_FOLDER
 from headcount.role.positional import THRESHOLD
-from headcount.role.registry import POSITIONAL, SYNTACTIC
-from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.relations import PAPER_RELATIONS, RelativePositions
 from headcount.role.sentences import Preparation, ReadySentence, SentenceBatch, batches_of
 
 SENTENCES = 300

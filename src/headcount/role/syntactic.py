@@ -17,11 +17,10 @@ from torch import Tensor
 from headcount.bootstrap import Bootstrap, Interval
 from headcount.role.alignment import word_attention
 from headcount.role.kind import PARSES, RoleCounts, RoleKind, Scores, Setting, SiteBatch
-from headcount.role.offsets import baseline_shares
-from headcount.role.relations import DIRECTIONS, ENDS_IN_WORDS, arrow
+from headcount.role.relations import DIRECTIONS, ENDS_IN_WORDS, arrow, baseline_shares
 
 if TYPE_CHECKING:
-    from headcount.role.criteria import Criteria
+    from headcount.role.head_roles import Criteria
     from headcount.role.sentences import ReadySentence
 
 MARGIN = 0.10

@@ -8,8 +8,8 @@ from functools import cached_property
 
 from headcount.heads import SITES, Head
 from headcount.pruning.methods import method_named
-from headcount.role.registry import kinds_at
-from headcount.role.result import Role
+from headcount.role import kinds_at
+from headcount.role.head_roles import Role
 from headcount.study.models import FULL, PRUNED, SCRATCH
 from headcount.study.results import StudyModel, StudyResults
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headcount.heads import Head
-from headcount.role.registry import ROLES, kinds_at
-from headcount.role.result import BestHead, Role, Roles
+from headcount.role import ROLES, kinds_at
+from headcount.role.head_roles import BestHead, Role
+from headcount.role.result import Roles
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from headcount.heads import SITES
 from headcount.pruning.methods import method_named
 from headcount.ranking.agreement import comparisons, spearman
 from headcount.ranking.measures import MEASURES
+from headcount.role.head_roles import BestHead
 from headcount.role.relations import PAPER_RELATIONS
-from headcount.role.result import BestHead
 from headcount.study.cases import Case, cases_of, first_seeds, retained
 from headcount.study.claims.verdict import Verdict
 from headcount.study.models import FULL, SCRATCH

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from headcount.heads import Head
 from headcount.ranking.agreement import comparisons, spearman
+from headcount.role import POSITIONAL, RARE_WORDS
+from headcount.role.head_roles import BestHead
 from headcount.role.rare_words import RAREST, TWO_RAREST
-from headcount.role.registry import POSITIONAL, RARE_WORDS
 from headcount.role.relations import PAPER_RELATIONS
-from headcount.role.result import BestHead
 from headcount.study.cases import Case
 from headcount.study.claims.chance import DRAWS, shuffled_within_layers
 from headcount.study.claims.readings import under_both_readings

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 
 from headcount.data.words import MARK
 from headcount.heads import Head
+from headcount.role import RARE_WORDS
 from headcount.role.rare_words import TWO_RAREST
-from headcount.role.registry import RARE_WORDS
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.explorer import ModelAttention, SentenceAttention, read_explorer
 from headcount.study.figures.drawing import (

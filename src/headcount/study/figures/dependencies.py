@@ -8,8 +8,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headcount.role.head_roles import BestHead
 from headcount.role.relations import PAPER_RELATIONS
-from headcount.role.result import BestHead
 from headcount.role.syntactic import short_arrow
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.figures.drawing import (

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headcount.files import atomic_path, write_text
-from headcount.role.registry import ROLES, kinds_at
+from headcount.role import ROLES, kinds_at
 from headcount.study.tables import Cell, csv_text
 
 COLUMN, PAGE = 3.35, 6.9

@@ -13,7 +13,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from headcount.heads import Head
 from headcount.ranking.measures import MEASURES
-from headcount.role.result import Role
+from headcount.role.head_roles import Role
 from headcount.study.cases import Case, cases_of, first_seeds, functions_of
 from headcount.study.figures.drawing import (
     HEAT,

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from headcount.pruning.methods import METHODS, method_named
-from headcount.role.result import Role
+from headcount.role.head_roles import Role
 from headcount.study.cases import Case, cases_of, functions_of, retained
 from headcount.study.figures.drawing import (
     COLUMN,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from headcount.data.words import MARK
-from headcount.role.result import Example
+from headcount.role.head_roles import Example
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.performers import nearest_heads, performers
 from headcount.study.results import StudyResults

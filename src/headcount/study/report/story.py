@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from headcount.heads import SITE_NAMES, SITES
-from headcount.role.registry import kinds_at
+from headcount.role import kinds_at
 from headcount.study.cases import Case, cases_of, functions_of, retained
 from headcount.study.claims.amounts import bleu_difference
 from headcount.study.claims.verdict import (
