@@ -148,6 +148,27 @@ def test_kill_at_random_moments_then_resume_gives_the_same_weights(
 
 
 @pytest.mark.slow
+def test_a_training_starts_from_the_weights_of_another(make_config: Make, tmp_path: Path) -> None:
+    first, _ = train(make_config(updates=4), tmp_path / "first")
+    # a rate of almost nothing: what is trained on is what was there
+    still = {"updates": 1, "learning_rate_scale": 1e-9}
+    begun, state = train(make_config(**still), tmp_path / "on", start_from=tmp_path / "first")
+    for name, tensor in weights(tmp_path / "first").items():
+        torch.testing.assert_close(weights(tmp_path / "on")[name], tensor, atol=1e-6, rtol=0)
+    assert begun.source_tokenizer.fingerprint() == first.source_tokenizer.fingerprint()
+    seen = read_metrics(tmp_path / "first" / "metrics.jsonl")[-2]["source_tokens"]
+    assert state.source_tokens > seen > 0
+
+
+def test_a_training_does_not_start_from_another_shape(make_config: Make, tmp_path: Path) -> None:
+    train(make_config(updates=1), tmp_path / "first")
+    config = make_config(updates=1)
+    wider = config.model_copy(update={"model": config.model.model_copy(update={"ff_width": 96})})
+    with pytest.raises(UserError, match=r"another model\.ff_width"):
+        train(wider, tmp_path / "on", start_from=tmp_path / "first")
+    assert not (tmp_path / "on").exists()
+
+
 def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
     config = make_config(updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20)
     recipe = write_recipe(config, tmp_path / "recipe.yaml")

@@ -156,6 +156,9 @@ def train(
     heads_from: Path | None = typer.Option(
         None, "--heads-from", help="Give each layer the heads of this (pruned) run, untrained."
     ),
+    start_from: Path | None = typer.Option(
+        None, "--start-from", help="Begin with the weights and tokenizers of this run."
+    ),
     tensorboard: bool = typer.Option(
         False, "--tensorboard", help="Also write TensorBoard files (extra: tensorboard)."
     ),
@@ -181,7 +184,9 @@ def train(
                 show(line)
                 board(line)
 
-            run, progress = train_model(config, out, resume, heads, reporter, observe)
+            run, progress = train_model(
+                config, out, resume, heads, reporter, observe, start_from=start_from
+            )
     except Interrupted as stopped:
         again = shlex.join(["headcount", "train", "--resume", str(out)])
         raise Interrupted(stopped.number, f"{stopped} Continue with: {again}") from stopped

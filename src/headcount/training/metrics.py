@@ -184,3 +184,10 @@ def watch_heads(
 ) -> dict[str, float | int]:
     """How far encoder heads have specialised, for the training log."""
     return specialisation(model, held_out.watched(), ids, device)
+
+
+def tokens_seen(run: Path) -> int:
+    """Source tokens that a run has been trained on, by its log; 0 where it has none."""
+    path = run / FILE
+    lines = read_metrics(path) if path.is_file() else []
+    return max((int(line.get("source_tokens", 0)) for line in lines), default=0)

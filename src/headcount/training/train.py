@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +16,23 @@ from headcount.files import owned
 from headcount.heads import HeadLayout
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
-from headcount.run import CONFIG, HEADS, WEIGHTS, Run, load_config, load_heads, save_weights
+from headcount.run import (
+    CONFIG,
+    HEADS,
+    WEIGHTS,
+    Run,
+    load_config,
+    load_heads,
+    load_run,
+    save_weights,
+)
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState
 from headcount.training.distillation import Teacher, load_teacher
 from headcount.training.loop import ParameterGroup, Trainer
 from headcount.training.metrics import FILE as METRICS
-from headcount.training.metrics import FINAL, HeldOut, dev_loss, watch_heads
+from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, watch_heads
 from headcount.training.objective import Objective, cooldown, inverse_square_root
 from headcount.training.preparation import (
     Prepared,
@@ -45,6 +54,7 @@ def train(
     observe: Observer = lambda line: None,
     *,
     set: Iterable[str] = (),
+    start_from: Path | str | None = None,
 ) -> tuple[Run, TrainingState]:
     """Train a Transformer translation model; under torchrun on several devices or machines.
 
@@ -54,6 +64,8 @@ def train(
     When told to stop (Ctrl-C, SIGTERM), it saves and raises `Interrupted`.
 
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
+    `start_from` is a run whose tokenizers and weights this training begins with; the optimiser and
+    its schedule begin anew, and tokens are counted on.
     """
     config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
@@ -62,14 +74,22 @@ def train(
         if workers.leader:
             _check_folder(config, out, resume)
         earlier = out if resume and (out / HEADS).exists() else None
+        begun = None if start_from is None or earlier else _starting_point(start_from, config)
         if earlier and heads is None:
             heads = load_heads(earlier, config.model)  # a pruned run has its own
-        prepared = prepare_together(workers, config.data, config.training, progress, earlier)
+        elif begun:
+            heads = begun.model.heads
+        origin = earlier or (begun.folder if begun else None)
+        prepared = prepare_together(workers, config.data, config.training, progress, origin)
         if earlier:
             check_text(earlier, prepared)
         run = _new_run(config, out, prepared, heads, workers)
+        if begun:
+            run.model.load_state_dict(begun.model.state_dict())
         teacher = load_teacher(config.training, run, workers.device)
         trainer = make_trainer(run, prepared, workers, observe, teacher)
+        if begun:
+            trainer.progress.source_tokens = tokens_seen(begun.folder)
         if not (resume and trainer.resume()) and workers.leader:
             (out / METRICS).unlink(missing_ok=True)  # from a call that wrote no checkpoint
         if workers.leader:
@@ -189,14 +209,29 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
         )
     before = with_absolute_folder(load_config(out))
     for section in ("model", "data"):
-        old, new = getattr(before, section), getattr(config, section)
-        changed = [k for k in type(old).model_fields if getattr(old, k) != getattr(new, k)]
-        if changed:
+        for difference in _differences(section, before, config):
             raise UserError(
-                f"{out} was begun with another {section}.{changed[0]}"
-                f" ({getattr(old, changed[0])!r}, now {getattr(new, changed[0])!r}).",
+                f"{out} was begun with another {difference}.",
                 "Resume with the same recipe, or choose another --out.",
             )
+
+
+def _differences(section: str, before: Config, now: Config) -> Iterator[str]:
+    """The settings of a section that differ: `model.width (64, now 128)`."""
+    old, new = getattr(before, section), getattr(now, section)
+    for key in type(old).model_fields:
+        if getattr(old, key) != getattr(new, key):
+            yield f"{section}.{key} ({getattr(old, key)!r}, now {getattr(new, key)!r})"
+
+
+def _starting_point(folder: Path | str, config: Config) -> Run:
+    """The run that a training begins with, if its model is the recipe's."""
+    run = load_run(folder)
+    for difference in _differences("model", run.config, config):
+        raise UserError(
+            f"{folder} has another {difference}.", "Change the recipe's model to that of the run."
+        )
+    return run
 
 
 def _new_run(
