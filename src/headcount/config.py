@@ -119,6 +119,8 @@ class ModelConfig(Section):
     """Neurons inside the feed-forward networks, d_ff."""
     decoder_ff_width: Positive | None = None
     """The same in the decoder; `null`: as many as `ff_width`."""
+    ff_block: Positive = 32
+    """Neurons inside a feed-forward network that are pruned and ranked together."""
     head_width: Positive | None = None
     """Neurons of a head's queries, keys and values; `null`: `width / heads`."""
     decoder_head_width: Positive | None = None
@@ -220,6 +222,15 @@ class ModelConfig(Section):
     def ff_width_at(self, part: str) -> int:
         """Neurons in the feed-forward network of a part: `enc_ff` or `dec_ff`."""
         return self.ff_width if part == "enc_ff" else self.decoder_ff_width or self.ff_width
+
+    def unit_blocks(self, part: str) -> int:
+        """Blocks of units in the feed-forward network of a part; the last may be smaller."""
+        return -(-self.ff_width_at(part) // self.ff_block)
+
+    def units_of(self, part: str, index: int) -> range:
+        """The units of one block."""
+        first = index * self.ff_block
+        return range(first, min(first + self.ff_block, self.ff_width_at(part)))
 
 
 class SearchConfig(Section):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,10 +19,20 @@ if TYPE_CHECKING:
 
 HEAD_FIELDS = ("site", "layer", "index")
 SITES = ("enc", "dec", "cross")
+"""Where attention sits, and with it heads."""
+UNIT_SITES = ("enc_ff", "dec_ff")
+"""Hidden units of feed-forward networks, in blocks of `ModelConfig.ff_block`."""
+BLOCKS = {"enc_layers": ("enc", "enc_ff"), "dec_layers": ("dec", "cross", "dec_ff")}
+"""Whole residual blocks, in the order of a layer: each is known by the site of what it holds."""
+ALL_SITES = (*SITES, *UNIT_SITES, *BLOCKS)
 SITE_NAMES = {
     "enc": "encoder self-attention",
     "dec": "decoder self-attention",
     "cross": "decoder-encoder attention",
+    "enc_ff": "units of encoder feed-forward networks",
+    "dec_ff": "units of decoder feed-forward networks",
+    "enc_layers": "whole blocks of the encoder",
+    "dec_layers": "whole blocks of the decoder",
 }
 
 
@@ -31,6 +41,8 @@ class Head:
     """One attention head: `(site, layer, index)`, counted from 0, written `enc.0.3`.
 
     The index is the head's number in the full model and stays the same when others are pruned.
+    Everything else that a gate can close is written the same way: `enc_ff.2.5` is block 5 of the
+    hidden units of layer 2, `dec_layers.0.1` the second residual block of layer 0 (see `BLOCKS`).
     """
 
     site: str
@@ -44,21 +56,39 @@ class Head:
     def parse(cls, text: str) -> Head:
         """`enc.0.3` as a head."""
         parts = text.strip().split(".")
-        if len(parts) != 3 or parts[0] not in SITES or not all(p.isdigit() for p in parts[1:]):
+        if len(parts) != 3 or parts[0] not in ALL_SITES or not all(p.isdigit() for p in parts[1:]):
             raise UserError(f"'{text}' is not a head.", "Write it as site.layer.index: enc.0.3.")
         return cls(parts[0], int(parts[1]), int(parts[2]))
 
 
-def parse_sites(sites: str | Iterable[str]) -> tuple[str, ...]:
+def parse_sites(
+    sites: str | Iterable[str], known: Sequence[str] = SITES, kind: str = "attention site"
+) -> tuple[str, ...]:
     """Sites in the canonical order, from `"enc,cross"` or a list of names."""
     names = name_list(sites)
-    unknown = [name for name in names if name not in SITES]
+    unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise UserError(
-            f"Unknown attention site '{','.join(unknown)}'.",
-            f"Choose among {', '.join(SITES)}.",
+            f"Unknown {kind} '{','.join(unknown)}'.", f"Choose among {', '.join(known)}."
         )
-    return tuple(site for site in SITES if site in names)
+    return tuple(site for site in known if site in names)
+
+
+def kind_of(site: str) -> str:
+    """What one thing at a site is called."""
+    return "head" if site in SITES else "block of units" if site in UNIT_SITES else "block"
+
+
+def kinds_at(sites: Iterable[str]) -> str:
+    """What the things at some sites are called: `heads and blocks of units`."""
+    kinds = dict.fromkeys(kind_of(site) for site in sites)
+    plurals = [kind.replace("head", "heads").replace("block", "blocks") for kind in kinds]
+    return " and ".join(plurals)
+
+
+def stack_of(site: str) -> str:
+    """The stack that a site is in: `enc` or `dec`."""
+    return "enc" if site.startswith("enc") else "dec"
 
 
 class Column(dict[Head, Any]):
@@ -87,7 +117,7 @@ class HeadTable:
     """
 
     def __init__(self, heads: Iterable[Head]) -> None:
-        self.heads = sorted(set(heads), key=lambda h: (SITES.index(h.site), h.layer, h.index))
+        self.heads = sorted(set(heads), key=lambda h: (ALL_SITES.index(h.site), h.layer, h.index))
         self.columns: dict[str, dict[Head, Any]] = {}
 
     def add(self, name: str, values: Mapping[Head, Any]) -> None:
@@ -166,14 +196,18 @@ class HeadTable:
             (folder / name).unlink(missing_ok=True)
 
     @classmethod
-    def load(cls, folder: Path, heads: Iterable[Head]) -> HeadTable:
-        """The table of an analysis folder, or an empty one; only these heads are kept."""
-        table = cls(heads)
+    def load(cls, folder: Path, heads: Iterable[Head], others: Iterable[Head] = ()) -> HeadTable:
+        """The table of an analysis folder, or an empty one.
+
+        It has a row for each of the heads, and for those of the others that were measured.
+        """
         path = folder / TABLE if (folder / TABLE).exists() else folder / OLD_TABLES[0]
         if not path.exists():
-            return table
+            return cls(heads)
         with parsing(path, "Restore it, or remove it and measure again."):
-            table.add_rows({Head.parse(row["head"]): row for row in read_json(path)})
+            rows = {Head.parse(row["head"]): row for row in read_json(path)}
+            table = cls([*heads, *(head for head in others if head in rows)])
+            table.add_rows(rows)
         return table
 
     def _repr_html_(self) -> str:
@@ -197,25 +231,46 @@ def _cell(value: Any) -> str:
 
 @dataclass(frozen=True)
 class HeadLayout:
-    """Which heads exist in each layer of each site; a pruned model has fewer, maybe none."""
+    """Which heads exist in each layer of each site; a pruned model has fewer, maybe none.
+
+    Likewise which blocks of units and which residual blocks. A residual block that is gone has no
+    heads or units.
+    """
 
     layers: Mapping[str, tuple[tuple[int, ...], ...]]
 
     @classmethod
     def full(
-        cls, encoder_layers: int, decoder_layers: int, heads: int, decoder_heads: int | None = None
+        cls,
+        encoder_layers: int,
+        decoder_layers: int,
+        heads: int,
+        decoder_heads: int | None = None,
+        units: tuple[int, int] | None = None,
     ) -> HeadLayout:
-        """Every layer of every site with all of its heads."""
-        encoder = (tuple(range(heads)),) * encoder_layers
-        decoder = (tuple(range(decoder_heads or heads)),) * decoder_layers
-        return cls({"enc": encoder, "dec": decoder, "cross": decoder})
+        """Every layer of every site with all of its heads.
+
+        `units` are the numbers of blocks of units in a layer of the encoder and of the decoder;
+        without them nothing but heads is listed.
+        """
+        counts = {"enc": heads, "dec": decoder_heads or heads, "cross": decoder_heads or heads}
+        if units is not None:
+            counts |= dict(zip(UNIT_SITES, units, strict=True))
+            counts |= {site: len(blocks) for site, blocks in BLOCKS.items()}
+        depths = {"enc": encoder_layers, "dec": decoder_layers}
+        return cls(
+            {
+                site: (tuple(range(count)),) * depths[stack_of(site)]
+                for site, count in counts.items()
+            }
+        )
 
     def heads(self, sites: Iterable[str] = SITES) -> list[Head]:
         """All heads that exist at the given sites."""
         wanted = set(sites)
         return [
             Head(site, layer, index)
-            for site in SITES
+            for site in ALL_SITES
             if site in wanted
             for layer, indices in enumerate(self.layers.get(site, ()))
             for index in indices
@@ -224,12 +279,30 @@ class HeadLayout:
     def keeping(self, kept: Iterable[Head], sites: Iterable[str] = SITES) -> HeadLayout:
         """The layout in which the given sites keep only the given heads."""
         kept, wanted = set(kept), set(sites)
+        layers = {
+            site: tuple(
+                tuple(i for i in indices if site not in wanted or Head(site, layer, i) in kept)
+                for layer, indices in enumerate(layers)
+            )
+            for site, layers in self.layers.items()
+        }
+        return HeadLayout(layers)._without_lost_blocks()
+
+    def filled(self, full: HeadLayout) -> HeadLayout:
+        """This layout, with all of `full` at sites that it does not list (earlier versions)."""
+        return HeadLayout({**full.layers, **self.layers})
+
+    def has_block(self, site: str, layer: int) -> bool:
+        """Whether the residual block that holds an attention or a feed-forward network exists."""
+        above = f"{stack_of(site)}_layers"
+        return above not in self.layers or BLOCKS[above].index(site) in self.layers[above][layer]
+
+    def _without_lost_blocks(self) -> HeadLayout:
         return HeadLayout(
             {
-                site: tuple(
-                    tuple(i for i in indices if site not in wanted or Head(site, layer, i) in kept)
-                    for layer, indices in enumerate(layers)
-                )
+                site: layers
+                if site in BLOCKS
+                else tuple(h if self.has_block(site, i) else () for i, h in enumerate(layers))
                 for site, layers in self.layers.items()
             }
         )
@@ -244,15 +317,19 @@ class HeadLayout:
 
     @classmethod
     def from_json(cls, value: Any, where: str) -> HeadLayout:
-        """Read the form of `heads.json`."""
+        """Read the form of `heads.json`; earlier versions list nothing but heads."""
         with parsing(Path(where), "Restore the file."):
-            layers = {site: tuple(map(tuple, value[site])) for site in SITES}
-            for site, layer, indices in ((s, n, i) for s in SITES for n, i in enumerate(layers[s])):
+            sites = [site for site in ALL_SITES if site in SITES or site in value]
+            layers = {site: tuple(map(tuple, value[site])) for site in sites}
+            for site, layer, indices in ((s, n, i) for s in sites for n, i in enumerate(layers[s])):
                 if not all(type(index) is int and index >= 0 for index in indices):
                     raise ValueError(f"{site}.{layer}: heads are whole numbers from 0 on")
                 if list(indices) != sorted(set(indices)):
                     raise ValueError(f"{site}.{layer} lists a head twice, or not in order")
-        return cls(layers)
+            layout = cls(layers)
+            if layout._without_lost_blocks() != layout:
+                raise ValueError("a block that is gone still has heads or units")
+        return layout
 
 
 CELL = 0.42
@@ -269,7 +346,7 @@ def plot_heads(table: HeadTable, name: str | None = None) -> Figure:
             "Rank the heads first.",
         )
     column = table[name]
-    sites = [site for site in SITES if any(head.site == site for head in table.heads)]
+    sites = [site for site in ALL_SITES if any(head.site == site for head in table.heads)]
     grids = [_grid(table, column, site) for site in sites]
     largest = max(float(np.nanmax(grid, initial=0.0)) for grid in grids) or 1.0
     smallest = min(0.0, *(float(np.nanmin(grid, initial=0.0)) for grid in grids))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.heads import Head, HeadLayout
-from headcount.model.gating import even_layout, full_heads, pad_heads, remove_heads
+from headcount.model.gating import even_layout, full_heads, remove_heads, with_layout
 from headcount.model.transformer import Transformer
 
 HEADS = HeadLayout.full(2, 2, 3).heads()
@@ -30,7 +30,7 @@ def test_heads_of_zeros_change_nothing(
     with torch.no_grad():
         expected = model(source, target)
         for layout in (even_layout(model), full_heads(model).heads):
-            padded = pad_heads(model, layout)
+            padded = with_layout(model, layout)
             torch.testing.assert_close(padded(source, target), expected, atol=1e-12, rtol=0)
 
 

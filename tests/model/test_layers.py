@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from headcount.config import ModelConfig
 from headcount.model.layers import Block, FeedForwardBlock
 from headcount.model.recording import Recording, Tape
-from headcount.model.transformer import Transformer
+from headcount.model.transformer import Transformer, full_layout
 
 
 def config(**changes: object) -> ModelConfig:
@@ -42,7 +42,8 @@ def test_residual_block(norm: str) -> None:
     ],
 )
 def test_feed_forward(name: str, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    block = FeedForwardBlock("enc_ff", 0, config(activation=name, norm="post"), Tape()).eval()
+    settings = config(activation=name, norm="post")
+    block = FeedForwardBlock("enc_ff", 0, settings, full_layout(settings), Tape()).eval()
     x = torch.randn(2, 3, 8)
     hidden = function(x @ block.expand.weight.T + block.expand.bias)
     output = hidden @ block.contract.weight.T + block.contract.bias

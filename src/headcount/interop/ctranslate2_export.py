@@ -24,7 +24,7 @@ from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
 from headcount.model.decoding import Search
 from headcount.model.embedding import Embedding
-from headcount.model.gating import even_layout, pad_heads
+from headcount.model.gating import even_layout, repacked, with_layout
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 from headcount.translation import translate_tokens
@@ -52,7 +52,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
         )
     layout = even_layout(run.model)
     padded = len(layout.heads()) - len(run.model.head_list())
-    model = pad_heads(run.model, layout)
+    model = with_layout(run.model, layout)
     config = model.config
     activations = {
         "relu": Activation.RELU,

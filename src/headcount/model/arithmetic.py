@@ -8,9 +8,9 @@ counted are padding, norms, softmax and everything else that is linear in the wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from headcount.model.attention import Attention
+from headcount.heads import BLOCKS, SITES, Head, HeadLayout
 from headcount.model.transformer import Transformer
 
 
@@ -19,47 +19,88 @@ def count_parameters(model: Transformer) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def encoder_products(model: Transformer, source_lengths: Sequence[int]) -> int:
-    """Multiply-adds to encode sentences of these lengths, EOS included."""
-    config = model.config
-    feed_forward = 2 * config.width * config.ff_width_at("enc_ff")
-    total = 0
-    for length in source_lengths:
-        total += length * feed_forward * config.encoder_layers
-        for layer in model.encoder_layers():
-            attention = layer.self_attention.attention
-            total += length * _projections(attention, config.width)
-            total += length * _looking(attention, length)
-    return total
+def gate_parameters(model: Transformer, heads: Iterable[Head]) -> list[int]:
+    """How many weights go with each head, block of units or block, if it goes alone.
+
+    Biases and norms count too. What a block holds counts as it is in the model now.
+    """
+    config, sizes = model.config, []
+    for head in heads:
+        site = BLOCKS[head.site][head.index] if head.site in BLOCKS else head.site
+        of_attention = site in SITES
+        if head.site in BLOCKS:
+            own = model.heads.layers[site][head.layer]
+        else:
+            own = (head.index,)
+        if of_attention:
+            inner = len(own) * config.head_width_at(site)
+            size = inner * (4 * config.width + 3 * config.biases)
+        else:
+            inner = sum(len(config.units_of(site, block)) for block in own)
+            maps = 2 if config.gated else 1
+            size = inner * ((maps + 1) * config.width + maps * config.biases)
+        if head.site in BLOCKS:
+            norm = 0 if config.norm == "post" else 1 if config.norm_kind == "rms" else 2
+            size += config.width * (config.biases + norm)
+        sizes.append(size)
+    return sizes
+
+
+def encoder_products(
+    model: Transformer, source_lengths: Sequence[int], layout: HeadLayout | None = None
+) -> int:
+    """Multiply-adds to encode sentences of these lengths, EOS included.
+
+    With `layout`, those of the model if it had these heads, units and blocks.
+    """
+    shape = _Shape(model, layout)
+    return sum(
+        length * (shape.projections("enc") + shape.looking("enc", length) + shape.network("enc_ff"))
+        for length in source_lengths
+    )
 
 
 def translation_products(
-    model: Transformer, source_lengths: Sequence[int], target_lengths: Sequence[int]
+    model: Transformer,
+    source_lengths: Sequence[int],
+    target_lengths: Sequence[int],
+    layout: HeadLayout | None = None,
 ) -> int:
     """Multiply-adds to translate greedily, step by step: encoder and decoder.
 
     Lengths count EOS. The past is kept, and the source's keys and values are projected once.
     """
-    config = model.config
-    network = 2 * config.width * config.ff_width_at("dec_ff") * config.decoder_layers
-    each_step = network + config.width * len(model.output_weight)
-    total = encoder_products(model, source_lengths)
+    shape = _Shape(model, layout)
+    cross = shape.projections("cross") // 2
+    step = shape.projections("dec") + cross + shape.network("dec_ff")
+    step += model.config.width * len(model.output_weight)
+    total = encoder_products(model, source_lengths, layout)
     for source, steps in zip(source_lengths, target_lengths, strict=True):
-        total += steps * each_step
-        for layer in model.decoder_layers():
-            own, cross = layer.self_attention.attention, layer.cross_attention.attention
-            total += steps * _projections(own, config.width)
-            total += _looking(own, 1) * steps * (steps + 1) // 2
-            total += 2 * config.width * cross.inner * (steps + source)
-            total += steps * _looking(cross, source)
+        total += steps * step + source * cross
+        total += shape.looking("dec", 1) * steps * (steps + 1) // 2
+        total += steps * shape.looking("cross", source)
     return total
 
 
-def _projections(attention: Attention, width: int) -> int:
-    """Projections of one position: to queries, keys and values, and `W^O`."""
-    return 4 * width * attention.inner
+class _Shape:
+    """Multiply-adds of all layers of a site."""
 
+    def __init__(self, model: Transformer, layout: HeadLayout | None) -> None:
+        self.config, self.layout = model.config, layout or model.heads
 
-def _looking(attention: Attention, keys: int) -> int:
-    """Of one query: scores of the keys and the weighted sum of the values."""
-    return 2 * keys * attention.inner
+    def projections(self, site: str) -> int:
+        """Of one position: to queries, keys and values, and `W^O`."""
+        return 4 * self.config.width * self._inner(site)
+
+    def looking(self, site: str, keys: int) -> int:
+        """Of one query: scores of the keys and the weighted sum of the values."""
+        return 2 * keys * self._inner(site)
+
+    def network(self, site: str) -> int:
+        """Of one position: the feed-forward networks."""
+        blocks = (block for layer in self.layout.layers[site] for block in layer)
+        units = sum(len(self.config.units_of(site, block)) for block in blocks)
+        return (3 if self.config.gated else 2) * self.config.width * units
+
+    def _inner(self, site: str) -> int:
+        return self.layout.count(site) * self.config.head_width_at(site)

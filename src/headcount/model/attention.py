@@ -39,8 +39,12 @@ class Attention(nn.Module):
         heads: Sequence[int],
         tape: Tape,
         relative: RelativePositions | None = None,
+        removed: bool = False,
     ) -> None:
-        """`relative` are the position biases of the scores, which belong to the whole stack."""
+        """`relative` are the position biases of the scores, which belong to the whole stack.
+
+        An attention that was removed with its block has no heads and no biases.
+        """
         super().__init__()
         self.site, self.layer = site, layer
         self.heads = tuple(heads)
@@ -52,9 +56,10 @@ class Attention(nn.Module):
         self._relative = (relative,)  # in a tuple: its table is not a parameter of this layer
         self.inner = len(self.heads) * self.head_width
         self.in_weight = nn.Parameter(torch.empty(3 * self.inner, config.width))
-        add_bias(self, "in_bias", 3 * self.inner, config.biases)
+        biases = config.biases and not removed
+        add_bias(self, "in_bias", 3 * self.inner, biases)
         self.out_weight = nn.Parameter(torch.empty(config.width, self.inner))
-        add_bias(self, "out_bias", config.width, config.biases)
+        add_bias(self, "out_bias", config.width, biases)
         if self.heads:
             for part in self.in_weight.chunk(3):
                 nn.init.xavier_uniform_(part)

@@ -7,6 +7,7 @@ weights (search, removal, relevance, exports) needs no second path.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -28,7 +29,9 @@ def add_bias(module: nn.Module, name: str, size: int, learned: bool) -> None:
 
 def make_linear(inputs: int, outputs: int, biases: bool) -> nn.Linear:
     """A linear map, `weight` `[outputs, inputs]`, whose bias is zero at first."""
-    linear = nn.Linear(inputs, outputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # there may be nothing to draw
+        linear = nn.Linear(inputs, outputs)
     del linear.bias
     add_bias(linear, "bias", outputs, biases)
     return linear

@@ -10,10 +10,12 @@ A place is `(part, layer, kind)`, written `enc.2.weights`. Parts are the three a
     queries    [batch, heads, length, head]     keys and values likewise
     weights    [batch, heads, length, keys]     attention after the softmax
     outputs    [batch, heads, length, head]     each head, before its gate and before W^O
-    hidden_in  [batch, length, ff]              before the activation; `hidden` after it
+    hidden_in  [batch, length, ff]              before the activation; `hidden` after it, before
+                                                the gates of units
     activated  [batch, length, ff]              gated networks only: after the activation;
                                                 `factor` is what it is multiplied by
-    output     [batch, length, width]           what the block adds to the residual
+    output     [batch, length, width]           what the block adds to the residual; `ungated`
+                                                before the block's own gate, where it has one
     sum        [batch, length, width]           residual + output
     result     [batch, length, width]           what leaves the block (normed in post-norm)
 """
@@ -125,15 +127,21 @@ def place_list(model: Transformer) -> list[Place]:
     places: list[Place] = []
     hidden = (*HIDDEN, "activated", "factor") if model.config.gated else HIDDEN
     for (site, layer), attention in model.attentions().items():
-        kinds = (*BLOCK, *(ATTENTION if attention.heads else ()))
+        kinds = (*_block(model, site, layer), *(ATTENTION if attention.heads else ()))
         kinds += ("memory",) if site == "cross" else ()
         places += [(site, layer, kind) for kind in kinds]
-        if site != "cross":
-            places += [(f"{site}_ff", layer, kind) for kind in (*BLOCK, *hidden)]
+    for (site, layer), network in model.feed_forwards().items():
+        kinds = (*_block(model, site, layer), *(hidden if network.blocks else ()))
+        places += [(site, layer, kind) for kind in kinds]
     for stack in dict.fromkeys(site for site, _ in model.attentions() if site != "cross"):
         ends = ((f"{stack}_in", "result"), (f"{stack}_out", "residual"), (f"{stack}_out", "result"))
         places += [(part, 0, kind) for part, kind in ends]
     return places
+
+
+def _block(model: Transformer, site: str, layer: int) -> tuple[str, ...]:
+    """What is recorded around every residual block, and of one that was removed."""
+    return BLOCK if model.heads.has_block(site, layer) else ("residual", "sum", "result")
 
 
 def find_places(model: Transformer, patterns: str | Iterable[str]) -> list[Place]:

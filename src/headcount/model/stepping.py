@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.model.attention import Attention, KeysValues
 from headcount.model.layers import Block, DecoderLayer, FeedForwardBlock
@@ -152,21 +152,42 @@ def layer_step(layer: DecoderLayer, index: int) -> Step:
     own = _around(layer.self_attention, _self_attention(layer.self_attention.attention, index))
     cross = _around(layer.cross_attention, _cross_attention(layer.cross_attention.attention, index))
     network = _around(layer.feed_forward, _network(layer.feed_forward))
-    return lambda x, cache: network(cross(own(x, cache), cache), cache)
+    steps = [*own, *cross, *network]
+
+    def step(x: Tensor, cache: DecoderCache) -> Tensor:
+        for each in steps:
+            x = each(x, cache)
+        return x
+
+    return step
 
 
-def _around(block: Block, function: Step) -> Step:
-    """`Block.around`."""
+def _around(block: Block, function: Step) -> list[Step]:
+    """`Block.around`: one step, or none where a removed block leaves nothing to do."""
+    if block.removed and block.pre_norm:
+        return []
+    assert not isinstance(block.norm, nn.Identity)
     norm = norm_function(block.norm)
+    if block.removed:
+        return [lambda x, cache: norm(x)]
+    gate = block.block_gate
+    if gate is not None:
+        ungated, column = function, gate.view(-1, 1)  # [1 or batch, 1]
+        function = lambda x, cache: ungated(x, cache) * _rows(column, cache).to(x.dtype)  # noqa: E731
     if block.pre_norm:
-        return lambda x, cache: x + function(norm(x), cache)
-    return lambda x, cache: norm(x + function(x, cache))
+        return [lambda x, cache: x + function(norm(x), cache)]
+    return [lambda x, cache: norm(x + function(x, cache))]
+
+
+def _rows(gates: Tensor, cache: DecoderCache) -> Tensor:
+    """Gates of each sentence, or of all of them, for each row: `[1 or batch * beam, ...]`."""
+    return gates if len(gates) == 1 else gates.repeat_interleave(cache.beam, 0)
 
 
 def _self_attention(attention: Attention, index: int) -> Step:
     """Write the keys and values of the newest position, then attend to the prefix."""
     if not attention.heads:
-        return _constant(attention)
+        return _constant(attention.out_bias)
     weight, bias = attention.in_weight.t(), attention.in_bias
     shape = (3, len(attention.heads), attention.head_width)
     finish, relative, heads = _finish(attention), attention.relative, attention.heads
@@ -187,7 +208,7 @@ def _self_attention(attention: Attention, index: int) -> Step:
 def _cross_attention(attention: Attention, index: int) -> Step:
     """Attend to the source."""
     if not attention.heads:
-        return _constant(attention)
+        return _constant(attention.out_bias)
     weight, bias = attention.in_weight[: attention.inner].t(), attention.in_bias[: attention.inner]
     shape = (len(attention.heads), attention.head_width)
     finish = _finish(attention)
@@ -223,21 +244,25 @@ def _finish(attention: Attention) -> Callable[[Tensor, Tensor, Tensor, Tensor], 
     return finish
 
 
-def _constant(attention: Attention) -> Step:
-    """A layer without heads computes no attention: its output is the constant output bias."""
-    bias = attention.out_bias
+def _constant(bias: Tensor) -> Step:
+    """A block without heads or units computes nothing: its output is the constant bias."""
     return lambda x, cache: bias
 
 
 def _network(block: FeedForwardBlock) -> Step:
+    if not block.blocks:
+        return _constant(block.contract.bias)
     expand, expand_bias = block.expand.weight.t(), block.expand.bias
     contract, contract_bias = block.contract.weight.t(), block.contract.bias
     activation, factor = block.activation, block.multiply
+    gates = block.unit_gates()
 
     def step(x: Tensor, cache: DecoderCache) -> Tensor:
         hidden = activation(torch.addmm(expand_bias, x, expand))  # [batch * beam, ff]
         if factor is not None:
             hidden = hidden * torch.addmm(factor.bias, x, factor.weight.t())
+        if gates is not None:
+            hidden = hidden * _rows(gates[:, 0], cache).to(hidden.dtype)
         return torch.addmm(contract_bias, hidden, contract)
 
     return step

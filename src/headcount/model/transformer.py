@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from typing import Any, cast
 
@@ -13,10 +13,16 @@ from torch.overrides import TorchFunctionMode
 
 from headcount.config import ModelConfig
 from headcount.errors import UserError
-from headcount.heads import Head, HeadLayout
+from headcount.heads import SITES, Head, HeadLayout
 from headcount.model.attention import Attention
 from headcount.model.embedding import Embedding, embedding_table, relative_tables, relative_to
-from headcount.model.layers import ACTIVATIONS, DecoderLayer, EncoderLayer
+from headcount.model.layers import (
+    ACTIVATIONS,
+    DecoderLayer,
+    EncoderLayer,
+    FeedForwardBlock,
+    Gateable,
+)
 from headcount.model.primitives import make_linear, make_norm
 from headcount.model.recording import DECODER, Tape, WholePrefix
 from headcount.model.stepping import DecoderCache, layer_step
@@ -38,7 +44,8 @@ class Transformer(nn.Module):
         self.config = config
         self.pad = pad
         self.target_pad = pad if target_pad is None else target_pad
-        self.heads = heads or full_layout(config)
+        full = full_layout(config)
+        self.heads = full if heads is None else heads.filled(full)
         self.tape = Tape()
         source_table = embedding_table(source_size, config.width)
         if config.tie in ("inputs", "all"):
@@ -172,9 +179,24 @@ class Transformer(nn.Module):
             attentions["cross", i] = decoder_layer.cross_attention.attention
         return attentions
 
-    def head_list(self) -> list[Head]:
-        """Every head that the model has."""
-        return self.heads.heads()
+    def gateables(self) -> dict[tuple[str, int], Gateable]:
+        """Everything that has gates by `(site, layer)`: attentions, networks, whole layers."""
+        found: dict[tuple[str, int], Gateable] = dict(self.attentions())
+        stacks = ("enc", self.encoder_layers()), ("dec", self.decoder_layers())
+        for stack, layers in stacks:
+            found |= {(f"{stack}_ff", i): layer.feed_forward for i, layer in enumerate(layers)}
+            found |= {(f"{stack}_layers", i): layer for i, layer in enumerate(layers)}
+        return found
+
+    def feed_forwards(self) -> dict[tuple[str, int], FeedForwardBlock]:
+        """Every feed-forward network by `(site, layer)`."""
+        layers: list[EncoderLayer | DecoderLayer] = [*self.encoder_layers(), *self.decoder_layers()]
+        networks = [layer.feed_forward for layer in layers]
+        return {(network.part, network.layer): network for network in networks}
+
+    def head_list(self, sites: Iterable[str] = SITES) -> list[Head]:
+        """Every head that the model has; at other sites every block of units, every block."""
+        return self.heads.heads(sites)
 
 
 class OutputNetwork(nn.Module):
@@ -199,6 +221,7 @@ def full_layout(config: ModelConfig) -> HeadLayout:
         config.decoder_layers,
         config.heads_at("enc"),
         config.heads_at("dec"),
+        (config.unit_blocks("enc_ff"), config.unit_blocks("dec_ff")),
     )
 
 
