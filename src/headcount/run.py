@@ -20,7 +20,7 @@ from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
-from headcount.heads import HeadLayout, HeadTable
+from headcount.heads import BLOCKS, UNIT_SITES, HeadLayout, HeadTable
 from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
 from headcount.yaml_reading import read_yaml
 
@@ -50,7 +50,8 @@ class Run:
 
     def head_table(self) -> HeadTable:
         """The head table as far as analyses have filled it."""
-        return HeadTable.load(self.analysis, self.model.head_list())
+        others = self.model.head_list((*UNIT_SITES, *BLOCKS))
+        return HeadTable.load(self.analysis, self.model.head_list(), others)
 
     def save(self, folder: Path | str | None = None) -> None:
         """Write all files of the run; `model.safetensors` comes last."""
@@ -118,13 +119,10 @@ def load_config(folder: Path) -> Config:
 
 
 def load_heads(folder: Path, config: ModelConfig) -> HeadLayout:
-    """The heads of a (pruned) run, for a model of the given size."""
-    layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS))
+    """The heads, units and blocks of a (pruned) run, for a model of the given size."""
     full = full_layout(config)
-    fits = all(
-        len(layout.layers[site]) == len(layers) for site, layers in full.layers.items()
-    ) and set(layout.heads()) <= set(full.heads())
-    if not fits:
+    layout = HeadLayout.from_json(read_json(folder / HEADS), str(folder / HEADS)).filled(full)
+    if not layout.fits(full):
         raise UserError(
             f"The heads of {folder} do not fit the layers or heads of the configuration.",
             "Use the recipe that its full model was trained with.",

@@ -13,8 +13,16 @@ from hypothesis import strategies as st
 from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head
 from headcount.model.arithmetic import count_parameters, gate_parameters
 from headcount.model.decoding import Search, beam_search
-from headcount.model.gating import even_layout, fold_gates, gated, masked, remove_heads
-from headcount.model.gating import full_heads, repacked, with_layout
+from headcount.model.gating import (
+    even_layout,
+    fold_gates,
+    full_heads,
+    gated,
+    masked,
+    remove_heads,
+    repacked,
+    with_layout,
+)
 from headcount.model.transformer import Transformer
 from model_shapes import SHAPES
 

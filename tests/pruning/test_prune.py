@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 import headcount.pruning.process as process
 from headcount.config import load_recipe
 from headcount.errors import UserError
-from headcount.heads import SITES, Head
+from headcount.heads import ALL_SITES, SITES, Head
 from headcount.pruning.prune import prune
 from headcount.pruning.record import is_finished, read_record
 from headcount.pruning.settings import PruneSettings, make_settings
@@ -63,7 +63,7 @@ def test_a_pruned_run_is_a_run(name: str, baseline: Path, corpus: Path, tmp_path
     run = prune(baseline, corpus, tmp_path / "out", quick(**given))
     record = read_record(tmp_path / "out")
     assert contents(baseline) == before
-    counts = {site: run.model.heads.count(site) for site in SITES}
+    counts = {site: run.model.heads.count(site) for site in ALL_SITES}
     assert total(record["heads"]) == counts
     if expected:
         assert counts | expected == counts

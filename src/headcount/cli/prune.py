@@ -165,11 +165,14 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
 
 def _summary(run: Run, record: dict[str, Any]) -> str:
     """The result in a few lines: the heads that are left, quality, size."""
+    from headcount.heads import SITES as ATTENTION
     from headcount.pruning.record import quality
 
     full, sites = record["baseline"]["heads"], record["settings"]["sites"]
     lines = [f"{run.folder}: heads left"]
     for site, layers in record["heads"].items():
+        if site not in (*ATTENTION, *sites):
+            continue
         lines.append(f"{site:6}  {sum(map(len, layers))} of {sum(map(len, full[site]))}")
         if site in sites:
             lines += [

@@ -47,7 +47,7 @@ class Answers:
     def about(self) -> dict[str, Any]:
         """Everything that does not depend on a sentence."""
         return {
-            "sites": SITE_NAMES,
+            "sites": {site: SITE_NAMES[site] for site in SITES},
             "colours": {kind: role.colour for kind, role in ROLES.items()} | {OTHER: OTHER_COLOUR},
             "other": OTHER,
             "models": [_about(name, model) for name, model in self.models.items()],

@@ -24,7 +24,7 @@ from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
 from headcount.model.decoding import Search
 from headcount.model.embedding import Embedding
-from headcount.model.gating import even_layout, repacked, with_layout
+from headcount.model.gating import even_layout, with_layout
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 from headcount.translation import translate_tokens

@@ -25,23 +25,20 @@ def gate_parameters(model: Transformer, heads: Iterable[Head]) -> list[int]:
     Biases and norms count too. What a block holds counts as it is in the model now.
     """
     config, sizes = model.config, []
+    maps, biases = 2 if config.gated else 1, int(config.biases)
     for head in heads:
-        site = BLOCKS[head.site][head.index] if head.site in BLOCKS else head.site
-        of_attention = site in SITES
-        if head.site in BLOCKS:
+        site, size = head.site, 0
+        own: tuple[int, ...] = (head.index,)
+        if site in BLOCKS:
+            site = BLOCKS[site][head.index]
             own = model.heads.layers[site][head.layer]
-        else:
-            own = (head.index,)
-        if of_attention:
-            inner = len(own) * config.head_width_at(site)
-            size = inner * (4 * config.width + 3 * config.biases)
-        else:
-            inner = sum(len(config.units_of(site, block)) for block in own)
-            maps = 2 if config.gated else 1
-            size = inner * ((maps + 1) * config.width + maps * config.biases)
-        if head.site in BLOCKS:
             norm = 0 if config.norm == "post" else 1 if config.norm_kind == "rms" else 2
-            size += config.width * (config.biases + norm)
+            size = config.width * (biases + norm)
+        if site in SITES:
+            size += len(own) * config.head_width_at(site) * (4 * config.width + 3 * biases)
+        else:
+            units = sum(len(config.units_of(site, block)) for block in own)
+            size += units * ((maps + 1) * config.width + maps * biases)
         sizes.append(size)
     return sizes
 

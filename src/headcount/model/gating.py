@@ -221,7 +221,9 @@ def repacked(model: Transformer) -> Transformer:
     smaller = config.model_copy(
         update={"encoder_layers": depths["enc_layers"], "decoder_layers": depths["dec_layers"]}
     )
-    layers = {site: [()] * len(each) for site, each in full_layout(smaller).layers.items()}
+    layers: dict[str, list[tuple[int, ...]]] = {
+        site: [()] * len(each) for site, each in full_layout(smaller).layers.items()
+    }
     moved: dict[tuple[str, str, str], int] = {}  # stack, old layer, module: new layer
     for site, places in moves.items():
         stack = "encoder" if site == "enc_layers" else "decoder"
@@ -236,11 +238,11 @@ def repacked(model: Transformer) -> Transformer:
     for name, tensor in model.state_dict().items():
         stack, *rest = name.split(".")
         if stack in ("encoder", "decoder"):
-            new = moved.get((stack, rest[0], rest[1]))
-            name = f"{stack}.{new}.{'.'.join(rest[1:])}"
+            to = moved.get((stack, rest[0], rest[1]))
+            name = f"{stack}.{to}.{'.'.join(rest[1:])}"
         elif stack.endswith("_positions") and config.relative_positions == "layer":
-            new = moved.get((stack.removesuffix("_positions"), rest[0], "self_attention"))
-            name = f"{stack}.{new}.table"
+            to = moved.get((stack.removesuffix("_positions"), rest[0], "self_attention"))
+            name = f"{stack}.{to}.table"
         if name in state:
             state[name] = tensor
     other.load_state_dict(state)

@@ -152,8 +152,10 @@ class FeedForwardBlock(Block):
 
     def unit_gates(self) -> Tensor | None:
         """The gate of every unit, `[1 or batch, 1, ff]`, where there are gates."""
-        return None if self.gate is None else self.gate[..., self.unit_block].view(
-            -1, 1, len(self.unit_block)
+        return (
+            None
+            if self.gate is None
+            else self.gate[..., self.unit_block].view(-1, 1, len(self.unit_block))
         )
 
 

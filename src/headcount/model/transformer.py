@@ -181,12 +181,9 @@ class Transformer(nn.Module):
 
     def gateables(self) -> dict[tuple[str, int], Gateable]:
         """Everything that has gates by `(site, layer)`: attentions, networks, whole layers."""
-        found: dict[tuple[str, int], Gateable] = dict(self.attentions())
-        stacks = ("enc", self.encoder_layers()), ("dec", self.decoder_layers())
-        for stack, layers in stacks:
-            found |= {(f"{stack}_ff", i): layer.feed_forward for i, layer in enumerate(layers)}
-            found |= {(f"{stack}_layers", i): layer for i, layer in enumerate(layers)}
-        return found
+        found: dict[tuple[str, int], Gateable] = {**self.attentions(), **self.feed_forwards()}
+        found |= {("enc_layers", i): layer for i, layer in enumerate(self.encoder_layers())}
+        return found | {("dec_layers", i): layer for i, layer in enumerate(self.decoder_layers())}
 
     def feed_forwards(self) -> dict[tuple[str, int], FeedForwardBlock]:
         """Every feed-forward network by `(site, layer)`."""

@@ -25,6 +25,7 @@ from headcount.data.splitting import spread
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, read_json, write_csv, write_json
+from headcount.heads import SITES
 from headcount.model.arithmetic import count_parameters
 from headcount.progress import Progress, silent
 from headcount.pruning.methods import EXACT, canonical
@@ -240,11 +241,14 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
 
 
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """The same table, flat: heads by site, and by layer as `2 0 1`."""
-    flat = []
-    for row in rows:
+    """The same table, flat: heads by site, and by layer as `2 0 1`; other sites if pruned."""
+    flat, baseline = [], rows[0]["heads"]
+    layouts = [baseline | row["heads"] for row in rows]
+    sites = [s for s in baseline if s in SITES or any(heads[s] != baseline[s] for heads in layouts)]
+    for row, layout in zip(rows, layouts, strict=True):
         heads: dict[str, int | str] = {}
-        for site, layers in row["heads"].items():
+        for site in sites:
+            layers = layout[site]
             heads[f"heads_{site}"] = sum(map(len, layers))
             heads[f"layers_{site}"] = " ".join(str(len(layer)) for layer in layers)
         flat.append({k: v for k, v in row.items() if k != "heads"} | heads)
