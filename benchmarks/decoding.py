@@ -42,7 +42,7 @@ from measuring import (
 )
 from safetensors.torch import save_file
 
-from headcount.data.splitting import spread as spread_evenly
+from headcount.data.cleaning import spread as spread_evenly
 from headcount.files import read_lines, write_json
 from headcount.interop.export import export
 from headcount.interop.plain_tokenizers import token_names

@@ -24,8 +24,7 @@ from measuring import RESULTS, machine
 from starlette.testclient import TestClient
 
 from headcount.explore.answers import Answers
-from headcount.explore.guard import loopback_hosts
-from headcount.explore.server import make_app
+from headcount.explore.server import loopback_hosts, make_app
 from headcount.files import write_json
 from headcount.loaded.load import load
 

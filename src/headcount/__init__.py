@@ -31,9 +31,9 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time `_FUNCTIONS` say
     from headcount.role.analysis import roles as roles
     from headcount.run import load_run as load_run
     from headcount.scoring import score as score
+    from headcount.study.demo import demo as demo
+    from headcount.study.demo import study as study
     from headcount.study.report import report as report
-    from headcount.study.verbs import demo as demo
-    from headcount.study.verbs import study as study
     from headcount.training.train import train as train
     from headcount.translation import translate as translate
 
@@ -43,7 +43,7 @@ _FUNCTIONS = {
     "attribute": "headcount.attribution:attribute",
     "bench": "headcount.bench.runs:bench",
     "data": "headcount.data.mix:make_corpus",
-    "demo": "headcount.study.verbs:demo",
+    "demo": "headcount.study.demo:demo",
     "explore": "headcount.explore.explore:explore",
     "export": "headcount.interop.export:export",
     "import_": "headcount.interop.importing:import_run",
@@ -56,7 +56,7 @@ _FUNCTIONS = {
     "report": "headcount.study.report:report",
     "roles": "headcount.role.analysis:roles",
     "score": "headcount.scoring:score",
-    "study": "headcount.study.verbs:study",
+    "study": "headcount.study.demo:study",
     "train": "headcount.training.train:train",
     "translate": "headcount.translation:translate",
 }

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data import build
-from headcount.data.build import fetch_corpus
+from headcount.data import corpora
 from headcount.data.cleaning import split_key
+from headcount.data.corpora import fetch_corpus
 from headcount.data.corpus_folder import Corpus
 from headcount.errors import UserError
 from headcount.files import read_lines
@@ -173,7 +173,7 @@ def test_nothing_is_left_after_a_failure(
     def full_disk(*arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(build, "_write_splits", full_disk)
+    monkeypatch.setattr(corpora, "_write_splits", full_disk)
     with pytest.raises(UserError, match="No space left on the disk"):
         own(table, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.tsv"]

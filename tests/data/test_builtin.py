@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.build import fetch_corpus
 from headcount.data.builtin import PAIRS, builtin_source, generate
 from headcount.data.builtin.french import (
     adjective_form,
@@ -36,9 +35,9 @@ from headcount.data.builtin.lexicon import (
     TRANSITIVE,
     Verb,
 )
-from headcount.data.cleaning import normalise
+from headcount.data.cleaning import held_out_size, normalise
 from headcount.data.conllu import format_sentence, parse_conllu, read_conllu
-from headcount.data.splitting import held_out_size
+from headcount.data.corpora import fetch_corpus
 
 VERBS = [*TRANSITIVE, *PREPOSITIONAL, *INTRANSITIVE, *GIVING, *SAYING]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.debian_descriptions import (
     align_descriptions,
     list_items,

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from headcount.data import tatoeba
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.fetch import (
     PackageFile,
     cache_folder,

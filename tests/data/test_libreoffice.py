@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.libreoffice import find_package, plain_text, read_pages, read_paragraphs
 from headcount.errors import UserError
 

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.mtdata_source import mtdata_source
 from headcount.data.pairs import Pair, faulty
 from headcount.errors import UserError

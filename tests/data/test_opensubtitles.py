@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.opensubtitles import opensubtitles_source, read_links
 from headcount.data.pairs import Pair, faulty
 from headcount.errors import UserError

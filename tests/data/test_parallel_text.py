@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headcount.data.build import fetch_corpus
+from headcount.data.corpora import fetch_corpus
 from headcount.data.pairs import Pair
 from headcount.data.parallel_text import find_files, own_source, split_of
 from headcount.errors import UserError

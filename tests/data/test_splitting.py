@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headcount.data.cleaning import hash64
-from headcount.data.splitting import (
+from headcount.data.cleaning import (
     DEV,
     DUPLICATE,
     HELD_OUT,
@@ -17,6 +16,7 @@ from headcount.data.splitting import (
     TRAIN,
     UNLABELLED,
     assign_splits,
+    hash64,
     held_out_size,
     mark_duplicates,
     sample_train,

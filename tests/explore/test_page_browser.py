@@ -23,8 +23,7 @@ from selenium.webdriver.support.ui import WebDriverWait as Wait
 
 from headcount.explore.answers import Answers
 from headcount.explore.explore import _listen
-from headcount.explore.guard import loopback_hosts
-from headcount.explore.server import make_app
+from headcount.explore.server import loopback_hosts, make_app
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SECONDS = 60

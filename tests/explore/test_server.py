@@ -15,10 +15,8 @@ from starlette.testclient import TestClient
 
 from headcount.errors import UserError
 from headcount.explore.answers import CHARACTERS, TOKENS
-from headcount.explore.desk import Desk, Overtaken
 from headcount.explore.explore import _is_loopback, _listen, open_models
-from headcount.explore.guard import POLICY, loopback_hosts
-from headcount.explore.server import FILES, make_app
+from headcount.explore.server import FILES, POLICY, Desk, Overtaken, loopback_hosts, make_app
 
 TEXT = "A big dog and a small cat see it ."
 HOST = "127.0.0.1:8765"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.data.splitting import spread_indices, spread_stream
+from headcount.data.cleaning import spread_indices, spread_stream
 from headcount.errors import UserError
 from headcount.ranking.measuring import load_sentences
 from headcount.role.parses import Text

@@ -16,7 +16,7 @@ from headcount.files import write_json, write_text
 from headcount.heads import SITES, Head, HeadLayout, HeadTable
 from headcount.role.relations import DIRECTIONS, PAPER_RELATIONS, arrow
 from headcount.study.explorer import ModelAttention, SentenceAttention, pack
-from headcount.study.paired import SentenceCounts, sentence_counts_path
+from headcount.study.score_model import SentenceCounts, sentence_counts_path
 
 BASELINES = {"nsubj": 0.40, "obj": 0.42, "amod": 0.75, "advmod": 0.38}
 OFFSETS = {

@@ -23,8 +23,8 @@ from headcount.study.claims.verdict import (
     p_text,
     untestable,
 )
-from headcount.study.paired import SentenceCounts, bleu_of
 from headcount.study.results import load_results
+from headcount.study.score_model import SentenceCounts, bleu_of
 
 ENCODER = [str(head) for head in FULL.heads(("enc",))]
 SURE = {"bleu_interval": 0.01, "margin_width": 0.005}

@@ -22,7 +22,7 @@ from headcount.study.demo import (
     first_look,
     heads_by_name,
 )
-from headcount.study.models import PRUNED
+from headcount.study.recipe import PRUNED
 from headcount.study.results import StudyResults, load_results
 
 

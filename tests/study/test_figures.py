@@ -17,8 +17,7 @@ from planted import FULL, PlantedModel, closing_gates, heads, keep, plant
 
 from headcount.study.figures import ANIMATION, FIGURES, draw_figures
 from headcount.study.figures.drawing import FORMATS, PHONE, Nothing, function_colours
-from headcount.study.figures.gate_animation import frame_times, write_gate_animation
-from headcount.study.figures.gates import watched_model
+from headcount.study.figures.gates import frame_times, watched_model, write_gate_animation
 from headcount.study.figures.head_grid import heads_figure
 from headcount.study.figures.retained import functions_figure
 from headcount.study.figures.sites import layer_groups

@@ -10,7 +10,7 @@ from sacrebleu.metrics.bleu import BLEU
 
 from headcount.errors import UserError
 from headcount.files import write_json
-from headcount.study.paired import (
+from headcount.study.score_model import (
     Difference,
     SentenceCounts,
     bleu_of,

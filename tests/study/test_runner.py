@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from headcount.errors import UserError
-from headcount.study.runner import Runner, choose
-from headcount.study.stages import Book, Stage
+from headcount.study.stages import Book, Runner, Stage, choose
 
 TASK = """
 import os, pathlib, sys, time

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from headcount.data.splitting import spread
+from headcount.data.cleaning import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import SITES

@@ -29,8 +29,7 @@ from headcount.errors import Interrupted
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from headcount.study.runner import Runner
-    from headcount.study.stages import Book
+    from headcount.study.stages import Book, Runner
 
 
 def plan_table(book: Book, chosen: list[str]) -> Table:
@@ -78,8 +77,7 @@ def study(
     from headcount.study.plan import make_plan
     from headcount.study.publish import write_manifest
     from headcount.study.recipe import load_study
-    from headcount.study.runner import Runner, choose
-    from headcount.study.stages import Book
+    from headcount.study.stages import Book, Runner, choose
 
     config = load_study(recipe)
     with nullcontext() if dry_run else owned(out):

@@ -17,13 +17,20 @@ from typing import Any
 
 import numpy as np
 
-from headcount.data.build import FORMAT, cached_corpus, existing_corpus, fetch_corpus
-from headcount.data.cleaning import hash64, split_key
-from headcount.data.corpora import CORPORA
+from headcount.data.cleaning import (
+    DROPPED_AS,
+    DUPLICATE,
+    HELD_OUT,
+    TRAIN,
+    Hashes,
+    hash64,
+    sample_train,
+    split_key,
+)
+from headcount.data.corpora import CORPORA, FORMAT, cached_corpus, existing_corpus, fetch_corpus
 from headcount.data.corpus_folder import DESCRIPTION, Corpus, load_corpus
 from headcount.data.fetch import sha256_of
 from headcount.data.pairs import LEAST_OVERLAP, parse_language_pair
-from headcount.data.splitting import DROPPED_AS, DUPLICATE, HELD_OUT, TRAIN, Hashes, sample_train
 from headcount.errors import UserError
 from headcount.files import atomic_folder, write_json
 from headcount.progress import Progress, silent

@@ -51,8 +51,7 @@ def explore(
     import uvicorn
 
     from headcount.explore.answers import Answers
-    from headcount.explore.guard import loopback_hosts
-    from headcount.explore.server import make_app
+    from headcount.explore.server import loopback_hosts, make_app
 
     models = open_models([runs] if isinstance(runs, Run | Path | str) else runs, progress)
     answers = Answers(models, _sentences(src))

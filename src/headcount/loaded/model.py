@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import overload
 
@@ -16,7 +18,6 @@ from headcount.data.batches import padded
 from headcount.errors import UserError
 from headcount.heads import SITES, Head, HeadTable
 from headcount.loaded.attention import Attention
-from headcount.loaded.names import Heads, find_heads
 from headcount.loaded.relevance import Relevance
 from headcount.model.decoding import Search
 from headcount.model.gating import masked
@@ -25,8 +26,39 @@ from headcount.ranking.lrp.descent import audit_rows
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
 from headcount.ranking.lrp.rules import LrpOptions
+from headcount.registry import name_list
 from headcount.run import Run
 from headcount.translation import translate_lines, translate_tokens
+
+Heads = str | Head | Iterable[str | Head]
+
+
+def find_heads(wanted: Heads, heads: Sequence[Head]) -> list[Head]:
+    """The heads of a model that are meant.
+
+    A head is written `enc.4.1`; several as a list or with commas; `enc.4.*` or `enc.4` is a whole
+    layer, `cross` a whole site.
+    """
+    if isinstance(wanted, str | Head):
+        wanted = [wanted]
+    chosen: list[Head] = []
+    for item in wanted:
+        for name in [str(item)] if isinstance(item, Head) else name_list(item):
+            chosen += _matching(name, heads)
+    return list(dict.fromkeys(chosen))
+
+
+def _matching(name: str, heads: Sequence[Head]) -> list[Head]:
+    pattern = name.split(".")
+    pattern += ["*"] * (3 - len(pattern))
+    if len(pattern) == 3:
+        matching = [head for head in heads if all(map(fnmatchcase, str(head).split("."), pattern))]
+        if matching:
+            return matching
+    near = difflib.get_close_matches(name, [str(head) for head in heads], n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Write it as site.layer.index: enc.0.3."
+    raise UserError(f"The model has no head {name}.", hint)
+
 
 LRP = LrpOptions()
 

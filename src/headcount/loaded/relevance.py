@@ -10,7 +10,7 @@ import numpy as np
 
 from headcount.errors import UserError
 from headcount.heads import Head, HeadTable
-from headcount.loaded.pictures import plot_matrix
+from headcount.loaded.attention import plot_matrix
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,8 +20,8 @@ from typing import Any
 import torch
 
 from headcount.bench.runs import interleaved
+from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
-from headcount.data.splitting import spread
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, read_json, write_csv, write_json

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import evaluation_batches, padded
-from headcount.data.splitting import spread
+from headcount.data.cleaning import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
 from headcount.errors import UserError

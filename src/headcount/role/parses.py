@@ -15,8 +15,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
+from headcount.data.cleaning import spread_stream
 from headcount.data.conllu import Sentence, Word, read_conllu, write_conllu
-from headcount.data.splitting import spread_stream
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file
 from headcount.progress import Progress

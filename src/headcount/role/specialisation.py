@@ -15,8 +15,8 @@ import numpy as np
 import torch
 
 from headcount.bootstrap import divide
+from headcount.data.cleaning import spread
 from headcount.data.conllu import read_conllu
-from headcount.data.splitting import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer

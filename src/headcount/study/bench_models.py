@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from headcount.bench.runs import bench
-from headcount.data.splitting import spread
+from headcount.data.cleaning import spread
 from headcount.distribution import default_device
 from headcount.files import read_lines, write_json
 

@@ -1,4 +1,4 @@
-"""`headcount demo`: the paper's story on a small model, with every number computed as it runs.
+"""`headcount.study` and `headcount.demo`: whole experiments as functions, and the demo's story.
 
 The demo is a small study: the model that ships with the package (or one trained here) is scored,
 its heads are ranked and named, most of them are pruned, and a report is written.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib.resources import files
 from pathlib import Path
 
@@ -18,18 +18,17 @@ from headcount.data.corpora import CORPORA
 from headcount.errors import UserError
 from headcount.files import owned
 from headcount.heads import Head
+from headcount.registry import name_list
 from headcount.role.analysis import roles as name_roles
 from headcount.role.result import Roles
 from headcount.run import load_run
+from headcount.study.cases import nearest_heads, performers
 from headcount.study.claims.amounts import bleu_difference
-from headcount.study.models import FULL, PRUNED, models_of
-from headcount.study.performers import nearest_heads, performers
 from headcount.study.plan import make_plan
 from headcount.study.publish import write_manifest
-from headcount.study.recipe import StudyConfig, load_study
+from headcount.study.recipe import FULL, PRUNED, StudyConfig, load_study, models_of
 from headcount.study.results import StudyModel, StudyResults, load_results
-from headcount.study.runner import Runner
-from headcount.study.stages import Book
+from headcount.study.stages import Book, Runner, choose
 from headcount.translation import translate_lines
 
 LOOKED_AT = 300
@@ -251,3 +250,50 @@ def _how_fast(results: StudyResults) -> list[str]:
             ratio = timing["median"] / second["timings"][task]["median"]
             parts.append(f"{task}: {ratio:.2f} times as fast")
     return [f"Speed of the pruned model: {'; '.join(parts)}."] if parts else []
+
+
+def study(
+    recipe: Path | str,
+    out: Path | str,
+    *,
+    only: str | Iterable[str] = (),
+    until: str | None = None,
+    jobs: int = 1,
+    watch: Callable[[], None] = lambda: None,
+) -> StudyResults:
+    """The whole paper from one recipe: train, rank, name, prune, score, draw, check its claims.
+
+    recipe  a study's recipe: see recipes/study-*.yaml
+    out     the study's folder; call again to continue
+    only    run these stages (names or patterns) and what they need
+    until   run up to this stage
+    jobs    stages that may run side by side
+    watch   is called while stages run
+    """
+    out = Path(out)
+    config = load_study(Path(recipe))
+    book = Book.open(out, make_plan(config, out))
+    runner = Runner(book, choose(book, list(name_list(only)), until), jobs)
+    write_manifest(config, out)
+    runner.run(watch)
+    return load_results(out)
+
+
+def demo(
+    out: Path | str = "demo",
+    *,
+    corpus: str | None = None,
+    train: bool = False,
+    minutes: float | None = None,
+    watch: Callable[[], None] = lambda: None,
+) -> StudyResults:
+    """The whole story on a small real corpus: rank heads, name them, prune them, open a report.
+
+    out      where everything is written
+    corpus   another corpus; `builtin` needs no network
+    train    train a small model instead of using the one in the package
+    minutes  with `train`: training time (default: 5)
+    watch    is called while stages run
+    """
+    results, _ = run_demo(demo_study(corpus, train, minutes), Path(out), lambda runner: watch)
+    return results

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from headcount.data.cleaning import spread
 from headcount.data.fetch import sha256_of
-from headcount.data.splitting import spread
 from headcount.distribution import default_device
 from headcount.errors import UserError
 from headcount.files import inside, read_json, write_json
@@ -27,7 +27,7 @@ from headcount.heads import SITES, Head, HeadLayout
 from headcount.progress import Progress, silent
 from headcount.pruning.methods import GATES
 from headcount.run import WEIGHTS, Run, load_run
-from headcount.study.models import FULL, PRUNED
+from headcount.study.recipe import FULL, PRUNED
 from headcount.study.results import EXPLORER, StudyModel, StudyResults
 
 FORMAT = 1

@@ -10,9 +10,8 @@ from headcount.pruning.methods import EXACT, GATES, method_named
 from headcount.ranking.measures import MEASURES
 from headcount.ranking.rank import MEASURES_FILE
 from headcount.role.parses import SPACY_LANGUAGE
-from headcount.study.models import FULL, PRUNED, SCRATCH, Model, models_of
-from headcount.study.paired import sentence_counts_path
-from headcount.study.recipe import PairConfig, StudyConfig
+from headcount.study.recipe import FULL, PRUNED, SCRATCH, Model, PairConfig, StudyConfig, models_of
+from headcount.study.score_model import sentence_counts_path
 from headcount.study.stages import Stage
 
 HEADCOUNT = "headcount"

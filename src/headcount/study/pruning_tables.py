@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from headcount.pruning.methods import method_named
 from headcount.study.cases import Case, cases_of, retained
 from headcount.study.claims.amounts import bleu_difference, mean
-from headcount.study.claims.readings import ABSOLUTE, SIGNED
-from headcount.study.claims.verdict import Verdict
+from headcount.study.claims.verdict import ABSOLUTE, SIGNED, Verdict
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell, Column, Table
 

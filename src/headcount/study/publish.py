@@ -16,8 +16,7 @@ from headcount.config import load_recipe
 from headcount.errors import UserError
 from headcount.files import inside, read_json, write_json, write_text
 from headcount.run import CONFIG
-from headcount.study.models import models_of
-from headcount.study.recipe import PairConfig, StudyConfig
+from headcount.study.recipe import PairConfig, StudyConfig, models_of
 from headcount.study.report import write_report
 from headcount.study.results import STUDY
 

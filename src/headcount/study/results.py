@@ -29,7 +29,7 @@ from headcount.pruning.record import PRUNING
 from headcount.ranking.rank import Provenance
 from headcount.role.result import ROLES, Roles
 from headcount.run import CONFIG, HEADS, load_config
-from headcount.study.models import FULL, KINDS, Model
+from headcount.study.recipe import FULL, KINDS, Model
 from headcount.study.score_model import ModelScores
 from headcount.training.metrics import read_metrics
 

@@ -16,8 +16,8 @@ from headcount.role.head_roles import BestHead
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.study.cases import Case, cases_of, first_seeds, retained
 from headcount.study.claims.verdict import Verdict
-from headcount.study.models import FULL, SCRATCH
 from headcount.study.pruning_tables import encoder_prunings_table
+from headcount.study.recipe import FULL, SCRATCH
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell, Column, Table
 

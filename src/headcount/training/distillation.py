@@ -16,9 +16,9 @@ from torch import Tensor
 
 from headcount.config import LARGEST, TrainingConfig
 from headcount.data.batches import Batch
+from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import DESCRIPTION, Corpus, load_corpus
 from headcount.data.fetch import sha256_of
-from headcount.data.splitting import spread
 from headcount.errors import UserError
 from headcount.files import atomic_folder, owned, read_lines, write_json
 from headcount.model.decoding import Search

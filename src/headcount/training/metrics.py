@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from headcount.data.batches import collate, evaluation_batches
+from headcount.data.cleaning import spread_indices
 from headcount.data.shards import Shards
-from headcount.data.splitting import spread_indices
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
 from headcount.errors import UserError

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headcount.config import Config, DataConfig, TrainingConfig
-from headcount.data.build import cached_corpus, corpus_cache
+from headcount.data.cleaning import spread
+from headcount.data.corpora import cached_corpus, corpus_cache
 from headcount.data.corpus_folder import Corpus, load_corpus
 from headcount.data.fetch import cache_folder
 from headcount.data.mix import Part, check_parts, mix_corpora
 from headcount.data.shards import Shards, prepare
-from headcount.data.splitting import spread
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
 from headcount.errors import UserError

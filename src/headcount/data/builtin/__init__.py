@@ -17,8 +17,8 @@ SHORTEST, LONGEST = 4, 22  # words and punctuation
 
 def builtin_source(pairs: int | None = None, seed: int = 0) -> Source:
     """The built-in corpus: 4000 pairs in all, or as many as `pairs` training pairs need."""
+    from headcount.data.cleaning import held_out_size
     from headcount.data.conllu import format_sentence
-    from headcount.data.splitting import held_out_size
 
     total = PAIRS
     if pairs is not None:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from headcount.study.cases import Case, retained
 from headcount.study.claims.verdict import Finding, Number, decide, undecided, untestable
-from headcount.study.paired import Difference, paired_difference, unpaired_difference
 from headcount.study.results import StudyModel
+from headcount.study.score_model import Difference, paired_difference, unpaired_difference
 
 TOLERANCE = 0.5
 """BLEU points that may be lost where the paper speaks of no major drop."""

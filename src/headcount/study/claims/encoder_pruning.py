@@ -10,13 +10,14 @@ from headcount.heads import Head
 from headcount.pruning.methods import GATES
 from headcount.study.cases import Case, functions_of, is_specialised, retained
 from headcount.study.claims.amounts import count, loss_with, mean, nearest, span
-from headcount.study.claims.chance import DRAWS, shuffled_within_layers
 from headcount.study.claims.verdict import (
+    DRAWS,
     Claim,
     Finding,
     decide,
     decide_against_chance,
     percent,
+    shuffled_within_layers,
     untestable,
 )
 from headcount.study.results import StudyModel

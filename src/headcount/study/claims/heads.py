@@ -14,15 +14,16 @@ from headcount.role.head_roles import BestHead
 from headcount.role.rare_words import RAREST, TWO_RAREST
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.study.cases import Case
-from headcount.study.claims.chance import DRAWS, shuffled_within_layers
-from headcount.study.claims.readings import under_both_readings
 from headcount.study.claims.verdict import (
+    DRAWS,
     Claim,
     Finding,
     decide,
     decide_against_chance,
     percent,
+    shuffled_within_layers,
     undecided,
+    under_both_readings,
     untestable,
 )
 from headcount.study.results import StudyModel

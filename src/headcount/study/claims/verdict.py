@@ -8,7 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from headcount.study.cases import Case
+from headcount.study.results import StudyModel
 
 HOLDS = "holds"
 FAILS = "does not hold"
@@ -181,3 +185,61 @@ def check_claims(claims: Sequence[Claim], cases: Sequence[Case]) -> list[Verdict
     return [
         Verdict(claim, tuple((case.label, claim.test(case)) for case in cases)) for claim in claims
     ]
+
+
+DRAWS = 2000
+
+
+def shuffled_within_layers(layers: Sequence[Tensor], seed: int = 1) -> list[Tensor]:
+    """Each layer's values `[heads]` in random orders, `[DRAWS, heads]`."""
+    rng = torch.Generator().manual_seed(seed)
+    return [values[torch.rand(DRAWS, len(values), generator=rng).argsort(1)] for values in layers]
+
+
+SIGNED, ABSOLUTE = "signed sums", "absolute values"
+NAMES = {"signed": SIGNED, "absolute": ABSOLUTE, "neurons": "absolute values of neurons"}
+COLUMNS = ("lrp_signed", "lrp_absolute", "lrp")
+"""Columns of the head table that hold relevance; `lrp` is the one that figures show."""
+
+
+def readings(model: StudyModel) -> dict[str, str]:
+    """Readings of a head's share that were measured, with their columns, the paper's own first.
+
+    The paper sums signed relevance over a head's neurons and divides by the layer's sum (App. A.3),
+    so that a head that lowers the predicted word's logit has a negative share. Taking absolute
+    values first keeps every share between 0 and 1. Claims about relevance are tested under both.
+    """
+    columns: dict[str, str] = {}
+    for column in COLUMNS:
+        if model.column(column):
+            columns.setdefault(_name(model, column), column)
+    return {name: columns[name] for name in NAMES.values() if name in columns}
+
+
+def under_both_readings(test: Callable[[Case, str], Finding]) -> Callable[[Case], Finding]:
+    """A claim's test under each reading; the verdict is that of the paper's own."""
+
+    def tested(case: Case) -> Finding:
+        columns = readings(case.full)
+        if not columns:
+            return test(case, "lrp")  # which says that there is no relevance
+        findings = {name: test(case, column) for name, column in columns.items()}
+        leading = next(iter(findings.values()))
+        if len(findings) == 1 or leading.verdict == UNTESTABLE:
+            return leading
+        parts = [f"{name[0].upper()}{name[1:]}: {f.reason}" for name, f in findings.items()]
+        if len({finding.verdict for finding in findings.values()}) > 1:
+            told = ", ".join(f"{f.verdict} with {name}" for name, f in findings.items())
+            parts.append(f"The verdict depends on the reading: {told}.")
+        return Finding(leading.verdict, " ".join(parts), leading.numbers, tuple(findings.items()))
+
+    return tested
+
+
+def _name(model: StudyModel, column: str) -> str:
+    """Which reading a column is of: its name says so, or the record of the ranking does."""
+    if column != "lrp":
+        return NAMES[column.removeprefix("lrp_")]
+    columns = model.ranking.columns if model.ranking else {}
+    origin = columns.get("lrp", {}).get("enc", {})
+    return NAMES.get((origin.get("lrp") or {}).get("normalise", "absolute"), ABSOLUTE)

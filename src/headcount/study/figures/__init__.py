@@ -8,8 +8,7 @@ from pathlib import Path
 from headcount.study.figures.attention_maps import rare_words_figure
 from headcount.study.figures.dependencies import dependency_scores_figure, offsets_figure
 from headcount.study.figures.drawing import Drawing, Nothing
-from headcount.study.figures.gate_animation import write_gate_animation
-from headcount.study.figures.gates import gates_figure, watched_model
+from headcount.study.figures.gates import gates_figure, watched_model, write_gate_animation
 from headcount.study.figures.head_grid import heads_figure, heads_of_other_pairs_figure
 from headcount.study.figures.retained import functions_figure, quality_figure
 from headcount.study.figures.sites import decoder_layers_figure, sites_figure

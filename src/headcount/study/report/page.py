@@ -24,9 +24,15 @@ from headcount.study.explorer import ModelAttention, fit
 from headcount.study.figures import ANIMATION
 from headcount.study.figures.drawing import OTHER, Drawing, Nothing, function_colours
 from headcount.study.figures.gates import watched_model
-from headcount.study.models import FULL
-from headcount.study.report.examples import cards_of
-from headcount.study.report.story import claims_line, commands_left, findings_seen, headline, story
+from headcount.study.recipe import FULL
+from headcount.study.report.story import (
+    cards_of,
+    claims_line,
+    commands_left,
+    findings_seen,
+    headline,
+    story,
+)
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.study_tables import describe
 from headcount.study.tables import Table
