@@ -206,7 +206,8 @@ def own_tokenizer(english: list[str], french: list[str]) -> Tokenizer:
 def make_run(make_model: Callable[..., Any], own_tokenizer: Tokenizer) -> Callable[..., Run]:
     """`make_run(seed, gone, **model)`: a run with random weights, without the heads `gone`.
 
-    The blocks' weights are large, so that what it writes depends on what it reads.
+    The blocks' weights are large, so that what it writes depends on what it reads; but not so
+    large where positions are biases only that rounding decides where its heads look.
     """
 
     def make(seed: int = 0, gone: Iterable[str] = (), **changes: Any) -> Run:
@@ -216,7 +217,7 @@ def make_run(make_model: Callable[..., Any], own_tokenizer: Tokenizer) -> Callab
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if parameter.dim() == 2 and name.startswith(("encoder.", "decoder.")):
-                    parameter.mul_(2.5)
+                    parameter.mul_(1.0 if model.config.positions == "none" else 2.5)
         if gone:
             model = remove_heads(model, map(Head.parse, gone))
         config = Config(model=model.config)

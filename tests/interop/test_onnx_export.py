@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from model_shapes import SHAPES
+
 from headcount.data.batches import padded
 from headcount.errors import UserError
 from headcount.interop.checking import Sample, make_sample
@@ -33,6 +35,13 @@ MODELS: dict[str, dict[str, Any]] = {
         "decoder_heads": 2, "decoder_ff_width": 9, "embedding_scale": False,
         "tie": "none",
         "position_base": 50.0, "position_scale": 2.0,
+    },
+    "T5": {**SHAPES["t5"], "gone": ["enc.0.1", *NO_CROSS[:3]]},
+    "T5 1.1": {**SHAPES["t5 1.1"], "gone": ["enc.0.0", "enc.0.1", "enc.0.2"]},
+    "biases per layer and sinusoids": {**SHAPES["biases per layer"], "position_distance": 9},
+    "biases per layer alone": {
+        "relative_positions": "layer", "positions": "none", "position_distance": 17,
+        "gone": ["enc.1.1", "dec.0.2"],
     },
 }  # fmt: skip
 

@@ -105,6 +105,22 @@ def load_corpus(folder: Path, pair: str | None = None, check: bool = True) -> Co
     return corpus
 
 
+def corpus_of_run(folder: Path, source: str, target: str) -> Corpus:
+    """The text of a run's languages; an encoder alone reads one side only, in both roles.
+
+    That is `train.LANGUAGE`, or the only `train.*`, or else the source side of the folder's pair.
+    """
+    if source != target:
+        return load_corpus(folder, f"{source}-{target}", check=False)
+    if folder.is_dir() and not _exists(folder, "train", source):
+        sides = _endings(folder)
+        source = sides[0] if len(sides) == 1 else load_corpus(folder, check=False).source_language
+    elif not folder.is_dir():
+        load_corpus(folder)  # says what is wrong
+    find_side(folder, "train", source)
+    return Corpus(folder, source, source)
+
+
 def count_pairs(corpus: Corpus, split: str) -> int:
     """How many pairs a split has; an error where its sides have different numbers of lines."""
     paths = [corpus.path(split, side) for side in ("source", "target")]
@@ -137,8 +153,7 @@ def _languages(folder: Path, description: dict[str, Any]) -> tuple[str, str]:
             raise UserError(
                 f"{folder / DESCRIPTION} does not name the languages.", "Make the corpus again."
             ) from error
-    names = {p.name.removesuffix(".gz") for p in folder.glob("train.*")}
-    endings = sorted({name.removeprefix("train.") for name in names} - {"conllu", "tsv", "json"})
+    endings = _endings(folder)
     if len(endings) != 2:
         shown = ", ".join(endings) or "none"
         raise UserError(
@@ -148,3 +163,9 @@ def _languages(folder: Path, description: dict[str, Any]) -> tuple[str, str]:
         )
     first, second = sorted(endings, key=lambda language: language != "en")
     return first, second
+
+
+def _endings(folder: Path) -> list[str]:
+    """The endings of the training files that are text."""
+    names = {p.name.removesuffix(".gz") for p in folder.glob("train.*")}
+    return sorted({name.removeprefix("train.") for name in names} - {"conllu", "tsv", "json"})

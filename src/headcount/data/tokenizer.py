@@ -13,7 +13,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain, pairwise, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,8 @@ from headcount.files import read_json, write_text
 
 PAD, UNK, START, EOS = 0, 1, 2, 3
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")
+MASKS = ("[MASK]", "<mask>")
+"""What encoders with a masked-language head call a hidden token."""
 
 FORMAT = 1
 SMALLEST_VOCABULARY = 16
@@ -190,6 +192,13 @@ class Tokenizer:
             vocabulary=stored.get("vocabulary"),
             size=stored.get("size"),
         )
+
+    @cached_property
+    def mask(self) -> int | None:
+        """The token that stands for a hidden one, where the vocabulary has one."""
+        names = [token["content"] for token in self.content["added_tokens"]]
+        found = [self._core.token_to_id(name) for name in MASKS if name in names]
+        return found[0] if found and self.vocabulary is None else None
 
     def fingerprint(self) -> str:
         """A hash of the content: equal where encoding and ids are equal."""

@@ -23,17 +23,10 @@ def write_onnx(run: Run, folder: Path) -> None:
     """Write both graphs, the tokenisers and the vocabularies."""
     import onnx
 
-    config = run.config.model
-    unwritten = {
-        "no decoder": not config.decoder_layers,
-        "biases by distance": config.relative_positions != "none",
-        "gated feed-forward networks": config.gated,
-    }
-    reasons = [reason for reason, is_so in unwritten.items() if is_so]
-    if reasons:
+    if not run.config.model.decoder_layers:
         raise UserError(
-            f"{run.folder} has {' and '.join(reasons)}, which this ONNX export does not write.",
-            "Try --to ctranslate2 or --to transformers, or use the run as it is.",
+            f"{run.folder} is an encoder alone, which this export does not write.",
+            "Export it to transformers.",
         )
     onnx.save(encoder_graph(run.model), folder / ENCODER)
     onnx.save(decoder_step_graph(run.model), folder / STEP)

@@ -12,17 +12,18 @@ The graphs are written node by node from the model's parameters. Batch and lengt
                           position
 
 `visible` is 0 for real tokens of the source and very low for padding. A layer without heads has no
-keys and values.
+keys and values. Position biases are looked up by offset in a table of all offsets that differ.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from headcount.model.attention import Attention
 from headcount.model.embedding import Embedding
@@ -111,14 +112,21 @@ class Writer:
     def linear(self, x: str, name: str, weight: Tensor, bias: Tensor) -> str:
         """`[..., in]` to `[..., out]`."""
         product = self.graph.add("MatMul", x, self.graph.weight(f"{name}.weight.T", weight.T))
+        if not self.model.config.biases:
+            return product
         return self.graph.add("Add", product, self.graph.weight(f"{name}.bias", bias))
 
     def norm(self, x: str, norm: Any) -> str:
-        """Layer norm; nothing where the model has none."""
+        """Layer norm or RMS norm; nothing where the model has none."""
         if not hasattr(norm, "weight"):
             return x
-        weight, bias = self.parameter(norm.weight), self.parameter(norm.bias)
-        return self.graph.add("LayerNormalization", x, weight, bias, axis=-1, epsilon=norm.eps)
+        add, weight = self.graph.add, self.parameter(norm.weight)
+        if isinstance(norm, nn.RMSNorm):
+            mean = add("ReduceMean", add("Mul", x, x), axes=[-1])
+            scale = add("Sqrt", add("Add", mean, self.graph.constant(norm.eps)))
+            return add("Mul", add("Div", x, scale), weight)
+        bias = self.parameter(norm.bias)
+        return add("LayerNormalization", x, weight, bias, axis=-1, epsilon=norm.eps)
 
     def inside(self, x: str, block: Block) -> str:
         """What the function of a residual block sees."""
@@ -130,14 +138,19 @@ class Writer:
         return total if block.pre_norm else self.norm(total, block.norm)
 
     def feed_forward(self, x: str, block: FeedForwardBlock) -> str:
-        """The two-layer network of each position."""
-        name = f"{block.part}.{block.layer}"
-        hidden = self.linear(
-            self.inside(x, block), f"{name}.expand", block.expand.weight, block.expand.bias
-        )
-        hidden = self.activation(hidden)
-        output = self.linear(hidden, f"{name}.contract", block.contract.weight, block.contract.bias)
-        return self.around(x, output, block)
+        """The two-layer network of each position, gated or not."""
+        inside = self.inside(x, block)
+
+        def mapped(x: str, name: str, linear: Any) -> str:
+            return self.linear(
+                x, f"{block.part}.{block.layer}.{name}", linear.weight, linear.bias
+            )
+
+        hidden = self.activation(mapped(inside, "expand", block.expand))
+        if block.multiply is not None:
+            factor = mapped(inside, "multiply", block.multiply)
+            hidden = self.graph.add("Mul", hidden, factor)
+        return self.around(x, mapped(hidden, "contract", block.contract), block)
 
     def activation(self, x: str) -> str:
         """The activation of the feed-forward networks."""
@@ -166,12 +179,24 @@ class Writer:
         return self.graph.add("Transpose", apart, perm=[0, 2, 1, 3])
 
     def attend(
-        self, queries: str, keys: str, values: str, attention: Attention, visible: str | None
+        self,
+        queries: str,
+        keys: str,
+        values: str,
+        attention: Attention,
+        visible: str | None,
+        offsets: str | None = None,
     ) -> str:
-        """Scaled dot-product attention of every head, and `W^O`; `visible` is added to scores."""
+        """Dot-product attention of every head, and `W^O`; `visible` is added to scores.
+
+        `offsets` `[queries, keys]` are rows of the table of position biases.
+        """
         add, constant = self.graph.add, self.graph.constant
         scores = add("MatMul", queries, add("Transpose", keys, perm=[0, 1, 3, 2]))
-        scores = add("Mul", scores, constant(attention.head_width**-0.5))
+        scores = add("Mul", scores, constant(attention.scale))
+        if attention.relative is not None and offsets is not None:
+            biases = add("Gather", self.bias_table(attention), offsets)  # [queries, keys, heads]
+            scores = add("Add", scores, add("Transpose", biases, perm=[2, 0, 1]))
         if visible is not None:
             rows = add("Unsqueeze", visible, constant([1, 2], np.int64))
             scores = add("Add", scores, rows)  # [batch, 1, 1, keys]
@@ -181,22 +206,47 @@ class Writer:
         name = f"{attention.site}.{attention.layer}.out"
         return self.linear(merged, name, attention.out_weight, attention.out_bias)
 
-    def without_heads(self, x: str, block: AttentionBlock) -> str:
-        """A layer that has lost all heads adds its constant output bias."""
-        return self.around(x, self.parameter(block.attention.out_bias), block)
+    def bias_table(self, attention: Attention) -> str:
+        """Position biases by offset, `[offsets, heads]`: from far left to the query or far right.
 
-    def embedded(self, tokens: str, embedding: Embedding, positions: str) -> str:
+        Keys that are `distance` or more away from the query all have the same bias.
+        """
+        relative = attention.relative
+        assert relative is not None
+        far = relative.distance
+        biases = relative.last_row(far + 1, attention.heads)  # offsets -far to 0, [heads, offsets]
+        if relative.both_ways:
+            both = relative(far + 1, attention.heads)  # [heads, far + 1, far + 1]
+            biases = torch.cat([both[:, far, :far], both[:, 0]], 1)
+        return self.graph.weight(f"{attention.site}.{attention.layer}.positions", biases.T)
+
+    def rows_of(self, offsets: str) -> str:
+        """Offsets, key position minus query position, as rows of the table of biases."""
+        far = self.model.config.position_distance
+        add, constant = self.graph.add, self.graph.constant
+        near = add("Clip", offsets, constant(-far, np.int64), constant(far, np.int64))
+        return add("Add", near, constant(far, np.int64))
+
+    def without_heads(self, x: str, block: AttentionBlock) -> str:
+        """A layer that has lost all heads adds its constant output bias, if it has one."""
+        if self.model.config.biases:
+            return self.around(x, self.parameter(block.attention.out_bias), block)
+        return x if block.pre_norm else self.norm(x, block.norm)
+
+    def embedded(self, tokens: str, embedding: Embedding, positions: str | None) -> str:
         """Tokens `[batch, length]` and the rows of their positions to `[batch, length, width]`."""
         add = self.graph.add
         x = add("Gather", self.parameter(embedding.table.weight), tokens)
         if embedding.scale != 1:
             x = add("Mul", x, self.graph.constant(embedding.scale))
-        return self.norm(add("Add", x, positions), embedding.norm)
+        return self.norm(x if positions is None else add("Add", x, positions), embedding.norm)
 
-    def position_table(self, embedding: Embedding) -> str:
-        """All positions, `[positions, width]`."""
+    def positions(self, embedding: Embedding, pick: Callable[[str], str]) -> str | None:
+        """Rows of the table `[positions, width]` that is added to embeddings, where one is."""
+        if not embedding.adds_positions:
+            return None
         most = self.model.config.max_positions
-        return self.graph.weight("positions", embedding.positions_at(0, most))
+        return pick(self.graph.weight("positions", embedding.positions_at(0, most)))
 
 
 def encoder_graph(model: Transformer) -> Any:
@@ -209,10 +259,17 @@ def encoder_graph(model: Transformer) -> Any:
     graph.output(visible, ["batch", "source"])
     length = add("Shape", tokens, start=1, end=2)
     first = constant([0], np.int64)
-    positions = add("Slice", writer.position_table(model.source_embedding), first, length, first)
+    positions = writer.positions(
+        model.source_embedding, lambda table: add("Slice", table, first, length, first)
+    )
     x = writer.embedded(tokens, model.source_embedding, positions)
+    offsets = None
+    if model.config.relative_positions != "none":
+        zero, one = constant(0, np.int64), constant(1, np.int64)
+        at = add("Range", zero, add("Squeeze", length, first), one)
+        offsets = writer.rows_of(add("Sub", at, add("Unsqueeze", at, constant([1], np.int64))))
     for layer in model.encoder_layers():
-        x = _self_attention(writer, x, layer.self_attention, visible)
+        x = _self_attention(writer, x, layer.self_attention, visible, offsets)
         x = writer.feed_forward(x, layer.feed_forward)
     memory = writer.norm(x, model.encoder_norm)
     for number, decoder_layer in enumerate(model.decoder_layers()):
@@ -233,10 +290,19 @@ def decoder_step_graph(model: Transformer) -> Any:
     position = graph.input("position", np.int64, [1])
     visible = graph.input("visible", np.float32, ["batch", "source"])
     column = add("Unsqueeze", tokens, constant([1], np.int64))  # [batch, 1]
-    here = add("Gather", writer.position_table(model.target_embedding), position)  # [1, width]
+    here = writer.positions(
+        model.target_embedding, lambda table: add("Gather", table, position)
+    )  # [1, width]
     x = writer.embedded(column, model.target_embedding, here)
+    offsets = None
+    if model.config.relative_positions != "none":
+        zero, one = constant(0, np.int64), constant(1, np.int64)
+        last = add("Add", add("Squeeze", position, constant([0], np.int64)), one)
+        at = add("Range", zero, last, one)  # [keys]
+        ago = add("Unsqueeze", add("Sub", at, position), constant([0], np.int64))  # [1, keys]
+        offsets = writer.rows_of(ago)
     for number, layer in enumerate(model.decoder_layers()):
-        x = _step_attention(writer, x, layer.self_attention, number)
+        x = _step_attention(writer, x, layer.self_attention, number, offsets)
         cross = layer.cross_attention
         if cross.attention.heads:
             keys, values = (
@@ -257,16 +323,21 @@ def decoder_step_graph(model: Transformer) -> Any:
     return graph.model("decoder_step")
 
 
-def _self_attention(writer: Writer, x: str, block: AttentionBlock, visible: str) -> str:
+def _self_attention(
+    writer: Writer, x: str, block: AttentionBlock, visible: str, offsets: str | None
+) -> str:
     attention = block.attention
     if not attention.heads:
         return writer.without_heads(x, block)
     inside = writer.inside(x, block)
     queries, keys, values = (writer.projected(inside, attention, part) for part in range(3))
-    return writer.around(x, writer.attend(queries, keys, values, attention, visible), block)
+    output = writer.attend(queries, keys, values, attention, visible, offsets)
+    return writer.around(x, output, block)
 
 
-def _step_attention(writer: Writer, x: str, block: AttentionBlock, number: int) -> str:
+def _step_attention(
+    writer: Writer, x: str, block: AttentionBlock, number: int, offsets: str | None
+) -> str:
     """Self-attention of one new position to itself and to those before it."""
     attention, graph = block.attention, writer.graph
     if not attention.heads:
@@ -279,7 +350,8 @@ def _step_attention(writer: Writer, x: str, block: AttentionBlock, number: int) 
         grown.append(graph.add("Concat", past, new, axis=2, name=f"next_{kind}.{number}"))
         graph.output(f"next_{kind}.{number}", _past(attention, "past_and_new"))
     queries = writer.projected(inside, attention, 0)
-    return writer.around(x, writer.attend(queries, grown[0], grown[1], attention, None), block)
+    output = writer.attend(queries, grown[0], grown[1], attention, None, offsets)
+    return writer.around(x, output, block)
 
 
 def _past(attention: Attention, length: str) -> list[int | str]:

@@ -108,9 +108,10 @@ def measured_scores(
     measure, sites = str(settings.by), settings.sites
     column = numbers_of(run, sites).get(measure, {})
     if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure, sites)):
-        sides = [corpus.path("dev", side) for side in ("source", "target")]
+        source, target = (corpus.path("dev", side) for side in ("source", "target"))
+        reference = target if run.config.model.decoder_layers else None
         column = rank(
-            run, *sides, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
+            run, source, reference, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
         )[measure]
     last = min(column.values(), default=0.0) - 1
     return {head: float(column.get(head, last)) for head in heads}

@@ -12,6 +12,7 @@ from headcount.model.gating import Gates, gated
 from headcount.model.transformer import Transformer
 from headcount.pruning.selection import Selection, by_layer
 from headcount.training.distillation import Teacher
+from headcount.training.masking import Ask
 from headcount.training.objective import Losses, Objective
 
 SETTLED = "heads have settled"
@@ -33,8 +34,9 @@ class GatedObjective(Objective):
         choosing: int,
         finetune: int,
         teacher: Teacher | None = None,
+        ask: Ask | None = None,
     ) -> None:
-        super().__init__(model, label_smoothing, teacher)
+        super().__init__(model, label_smoothing, teacher, ask)
         self.selection = selection
         self.choosing, self.finetune = choosing, finetune
         self.update = 0

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from headcount.config import Config
 from headcount.data.batches import collate
-from headcount.data.corpus_folder import count_pairs, load_corpus
+from headcount.data.corpus_folder import corpus_of_run, count_pairs, load_corpus
 from headcount.distribution import Workers
 from headcount.errors import Notice, UserError
 from headcount.files import read_lines
@@ -31,6 +31,7 @@ from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, save_checkpoint
 from headcount.training.distillation import Teacher
 from headcount.training.loop import ParameterGroup, Trainer
+from headcount.training.masking import asks_of
 from headcount.training.metrics import dev_loss, read_metrics
 from headcount.training.objective import inverse_square_root
 from headcount.training.preparation import prepare_together
@@ -42,8 +43,10 @@ MOST_UNKNOWN = 0.05
 
 def data_config(config: Config, folder: Path) -> Config:
     """The configuration of a run, with its data taken from another folder."""
-    data = config.data.model_copy(update={"folder": folder, "corpus": None, "pairs": None})
-    return config.model_copy(update={"data": data})
+    corpus = corpus_of_run(folder, config.data.source, config.data.target)
+    source, target = corpus.languages
+    data = {"folder": folder, "corpus": None, "pairs": None, "source": source, "target": target}
+    return config.model_copy(update={"data": config.data.model_copy(update=data)})
 
 
 def check_corpus(run: Run, folder: Path) -> None:
@@ -52,14 +55,15 @@ def check_corpus(run: Run, folder: Path) -> None:
     Called before anything is written, so that a refused pruning leaves nothing behind.
     """
     source, target = run.config.data.source, run.config.data.target
+    asks_of(run)  # stops where there is nothing to train the run for
     corpus = load_corpus(folder, check=False) if _described(folder) else None
-    if corpus and (corpus.source_language, corpus.target_language) != (source, target):
+    if source != target and corpus and (corpus.source_language, corpus.target_language) != (source, target):
         raise UserError(
             f"{folder} is {corpus.source_language}-{corpus.target_language}, but {run.folder}"
             f" translates {source}-{target}.",
             "Give the corpus that the run was trained on, or one like it.",
         )
-    corpus = load_corpus(folder, f"{source}-{target}", check=False)
+    corpus = corpus_of_run(folder, source, target)
     if not count_pairs(corpus, "dev"):
         raise UserError(f"{corpus.path('dev', 'source')} is empty.", "Give held-out pairs.")
     sides = {"source": run.source_tokenizer, "target": run.target_tokenizer}
@@ -122,6 +126,7 @@ class Pruning:
             teacher=teacher,
             choosing=settings.choosing,
             finetune=settings.finetune or 0,
+            ask=asks_of(source),
         )
         self.trainer = self._make_trainer(observe)
 
@@ -197,8 +202,9 @@ class Pruning:
     def _dev_loss(self) -> dict[str, Any]:
         """What the loop evaluates: the dev loss with the choice as it stands."""
         with gated(self.target.model, self.objective.binary_gates()):
-            ids = self.target.target_tokenizer
-            return {"dev_loss": dev_loss(self.target.model, self.prepared.dev, ids, self.workers)}
+            ids, ask = self.target.target_tokenizer, self.objective.ask
+            loss = dev_loss(self.target.model, self.prepared.dev, ids, self.workers, ask)
+            return {"dev_loss": loss}
 
     def _fix(self, update: int) -> None:
         """Make gates binary, and note what that costs in loss and BLEU."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from headcount.data.corpus_folder import load_corpus
+from headcount.data.corpus_folder import corpus_of_run
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
@@ -138,7 +138,7 @@ def same_record(out: Path, now: Record) -> Record:
 def _fingerprints(run: Run, train: Path) -> list[str]:
     """Hashes of both sides of the training text: two folders may hold the same."""
     data = run.config.data
-    corpus = load_corpus(train, f"{data.source}-{data.target}", check=False)
+    corpus = corpus_of_run(train, data.source, data.target)
     return [text_fingerprint(corpus.path("train", side)) for side in ("source", "target")]
 
 

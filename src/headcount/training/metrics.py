@@ -22,6 +22,7 @@ from headcount.errors import UserError
 from headcount.files import disk_errors, parsing, write_text
 from headcount.model.transformer import Transformer
 from headcount.role.specialisation import SENTENCES, Watched, specialisation
+from headcount.training.masking import Ask
 from headcount.training.objective import batch_losses
 
 Metrics = dict[str, Any]
@@ -166,14 +167,28 @@ class HeldOut:
         return [numbers[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
 
 
-def dev_loss(model: Transformer, held_out: HeldOut, ids: Tokenizer, workers: Workers) -> float:
-    """Cross-entropy in nats per target token, EOS counted, without smoothing or dropout."""
+def dev_loss(
+    model: Transformer,
+    held_out: HeldOut,
+    ids: Tokenizer,
+    workers: Workers,
+    ask: Ask | None = None,
+) -> float:
+    """Cross-entropy in nats per target token, EOS counted, without smoothing or dropout.
+
+    `ask` as in `Objective`; its random choices are the same on every call.
+    """
     batches = held_out.batches(held_out.sentences)
     total = torch.zeros(2, dtype=torch.float64)
     with torch.inference_mode():
         for indices in workers.share(batches):
             batch = collate(held_out.shards, indices, pad=ids.pad, start=ids.start, eos=ids.eos)
-            losses = batch_losses(model, batch.to(workers.device), 0.0)
+            batch = batch.to(workers.device)
+            if ask is not None:
+                with torch.random.fork_rng():
+                    torch.manual_seed(int(indices[0]))
+                    batch = ask(batch)
+            losses = batch_losses(model, batch, 0.0)
             total += torch.tensor([losses.nll.item(), batch.target_tokens], dtype=torch.float64)
     total = workers.sum(total.to(workers.device)).cpu()
     return float(total[0] / total[1])

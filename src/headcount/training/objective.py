@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from headcount.data.batches import Batch
 from headcount.model.transformer import Transformer
 from headcount.training.distillation import Teacher
+from headcount.training.masking import Ask
 
 
 def inverse_square_root(update: int, *, scale: float, width: int, warmup: int) -> float:
@@ -166,18 +167,31 @@ class Objective:
     """The plain objective. Pruning replaces it by one with gates and a penalty (Sec. 6.1)."""
 
     def __init__(
-        self, model: Transformer, label_smoothing: float, teacher: Teacher | None = None
+        self,
+        model: Transformer,
+        label_smoothing: float,
+        teacher: Teacher | None = None,
+        ask: Ask | None = None,
     ) -> None:
+        """`ask` turns batches into what the model is asked (`training/masking.py`)."""
         self.model = model
         self.label_smoothing = label_smoothing
-        self.teacher = teacher
+        self.teacher, self.ask = teacher, ask
 
     def begin_update(self, update: int) -> None:
         """Called once before the micro-batches of an update, with the same seed on all workers."""
 
     def losses(self, batch: Batch) -> Losses:
-        """Summed losses of one micro-batch."""
-        return batch_losses(self.model, batch, self.label_smoothing, self.teacher)
+        """Summed losses of one micro-batch.
+
+        Where only some tokens are asked for, they count for all of the batch's target tokens.
+        """
+        asked = batch if self.ask is None else self.ask(batch)
+        losses = batch_losses(self.model, asked, self.label_smoothing, self.teacher)
+        if self.ask is None:
+            return losses
+        weight = batch.target_tokens / asked.target_tokens
+        return Losses(losses.smoothed * weight, losses.nll * weight)
 
     def penalty(self) -> Tensor | None:
         """Added once per update to the mean loss of its tokens."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from headcount.config import Config, DataConfig, TrainingConfig
 from headcount.data.cleaning import spread
 from headcount.data.corpora import cached_corpus, corpus_cache
-from headcount.data.corpus_folder import Corpus, load_corpus
+from headcount.data.corpus_folder import Corpus, corpus_of_run, load_corpus
 from headcount.data.fetch import cache_folder
 from headcount.data.mix import Part, check_parts, mix_corpora
 from headcount.data.shards import Shards, prepare
@@ -97,6 +97,8 @@ def _check_language(folder: Path, key: str, language: str) -> None:
 def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
     """The folder that a recipe names, or its known corpus, fetched where it is not there yet."""
     pair = f"{config.source}-{config.target}"
+    if config.folder is not None and config.source == config.target:
+        return corpus_of_run(config.folder, config.source, config.target)
     if config.folder is not None:
         for key, language in (("source", config.source), ("target", config.target)):
             _check_language(config.folder, key, language)

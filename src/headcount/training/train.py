@@ -31,6 +31,7 @@ from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState
 from headcount.training.distillation import Teacher, load_teacher
 from headcount.training.loop import ParameterGroup, Trainer
+from headcount.training.masking import asks_of
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, watch_heads
 from headcount.training.objective import Objective, cooldown, inverse_square_root
@@ -180,11 +181,14 @@ def parameter_groups(
 
 
 def evaluate_run(run: Run, dev: HeldOut, workers: Workers) -> dict[str, Any]:
-    """Dev loss, greedy dev BLEU and the specialisation of encoder heads."""
-    ids, model = run.target_tokenizer, run.model
-    line: dict[str, Any] = {"dev_loss": dev_loss(model, dev, ids, workers)}
+    """Dev loss, greedy dev BLEU and the specialisation of encoder heads.
+
+    An encoder alone has no BLEU; its loss is that of hidden tokens.
+    """
+    ids, model, ask = run.target_tokenizer, run.model, asks_of(run)
+    line: dict[str, Any] = {"dev_loss": dev_loss(model, dev, ids, workers, ask)}
     if workers.leader:
-        if dev.references:
+        if dev.references and ask is None:
             line["dev_bleu"] = quick_bleu(run, dev.sources, dev.references)
         if run.config.training.watch_heads:
             line |= watch_heads(model, dev, ids, workers.device)
