@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from headcount.bench.engines import engine_tokens
+from headcount.bench.engines import line_tokens
 from headcount.files import read_lines, write_json
 from headcount.heads import SITES
 from headcount.interop.ctranslate2_export import open_translator
@@ -118,7 +118,7 @@ def _headcount(run: Run, sources: list[str]) -> Translate:
 
 
 def _ctranslate2(run: Run, folder: Path, sources: list[str]) -> Translate:
-    engine, tokens = open_translator(folder), engine_tokens(run, sources)
+    engine, tokens = open_translator(folder), line_tokens(run, sources)
     numbers = {token: number for number, token in enumerate(token_names(run)[1])}
 
     def translate(chosen: Sequence[int], beam: int, batch: int) -> list[str]:

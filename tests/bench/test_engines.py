@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headcount.bench.engines import bench_ctranslate2, engine_tokens
+from headcount.bench.engines import bench_ctranslate2, line_tokens
 from headcount.cli import app
 from headcount.run import Run
 
@@ -41,7 +41,7 @@ def test_runs_and_precisions_side_by_side(folders: tuple[Path, Path], english: l
 
 def test_tokens_are_the_engines(make_run: Callable[..., Run], english: list[str]) -> None:
     run = make_run(0)
-    tokens = engine_tokens(run, ["", *english[:2]])
+    tokens = line_tokens(run, ["", *english[:2]])
     assert len(tokens) == 2
     assert "".join(tokens[0]).replace("▁", " ").strip() == english[0]
 

@@ -46,8 +46,25 @@ MODELS: dict[str, dict[str, Any]] = {
         "position_base": 50.0, "position_scale": 2.0,
     },
     "encoder without heads": {"gone": [*NO_ENC_0, "enc.1.0", "enc.1.1", "enc.1.2"]},
+    "biases per layer alone": {
+        "relative_positions": "layer", "positions": "none", "position_distance": 17,
+        "gone": ["enc.0.1", "dec.1.0"],
+    },
+    "biases per layer and sinusoids": {
+        "relative_positions": "layer", "position_buckets": 8, "position_distance": 9,
+        "decoder_head_width": 7, "gone": ["enc.0.1", "dec.1.0"],
+    },
+    "one table of biases and learned positions": {
+        "relative_positions": "stack", "positions": "learned", "gated": True, "norm_kind": "rms",
+    },
 }  # fmt: skip
-PADDED = {"ragged": 2 + 3, "ragged, post-norm": 1 + 3, "encoder without heads": 2}
+PADDED = {
+    "ragged": 2 + 3,
+    "ragged, post-norm": 1 + 3,
+    "encoder without heads": 2,
+    "biases per layer alone": 1 + 1,
+    "biases per layer and sinusoids": 1 + 1,
+}
 
 
 def ends(run: Run) -> Run:

@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from model_shapes import SHAPES
-
 from headcount.data.batches import padded
 from headcount.errors import UserError
 from headcount.interop.checking import Sample, make_sample
 from headcount.interop.export import export
 from headcount.interop.onnx_export import OnnxModel, check_onnx, stepped_logits
 from headcount.run import Run
+from model_shapes import SHAPES
 
 onnx = pytest.importorskip("onnx", reason="needs headcount[onnx]")
 pytest.importorskip("onnxruntime", reason="needs headcount[onnx]")

@@ -12,9 +12,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from headcount.bench.runs import LARGE, Timing, interleaved
-from headcount.interop.ctranslate2_export import open_translator
+from headcount.interop.ctranslate2_export import engine_tokens, open_translator
 from headcount.interop.export import export
-from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.run import Run, load_run
@@ -75,7 +74,7 @@ def engine_tasks(
 ) -> dict[str, Task]:
     """What is timed: greedy and beam search, one sentence at a time and many."""
     engine = open_translator(exported)
-    sentences = engine_tokens(run, lines)
+    sentences = line_tokens(run, lines)
     most = Search.of(run.config.search).limit(max(map(len, sentences)) + 1, 256)
 
     def task(chosen: list[list[str]], beam_size: int, batch: int) -> Task:
@@ -101,9 +100,8 @@ def engine_tasks(
     }
 
 
-def engine_tokens(run: Run, lines: Sequence[str]) -> list[list[str]]:
+def line_tokens(run: Run, lines: Sequence[str]) -> list[list[str]]:
     """Lines as the engine's tokens; lines without any are left out."""
-    names, _ = token_names(run)
     most = run.config.model.max_positions - 1
     encoded = [run.source_tokenizer.encode(line)[:most] for line in lines]
-    return [[names[token] for token in tokens] for tokens in encoded if tokens]
+    return engine_tokens(run, [tokens for tokens in encoded if tokens])

@@ -20,6 +20,7 @@ from torch.nn import functional as F
 from headcount.data.batches import padded
 from headcount.errors import UserError
 from headcount.interop.checking import largest_difference
+from headcount.interop.ctranslate2_positions import add_bias_keys, as_array, has_both
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
 from headcount.model.decoding import Search
@@ -44,12 +45,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
             f"{run.folder} is an encoder alone, which this export does not write.",
             "Export it to transformers.",
         )
-    relative = run.config.model.relative_positions != "none"
-    if relative and run.config.model.positions != "none":
-        raise UserError(
-            f"{run.folder} has two kinds of positions; CTranslate2 knows only one at a time.",
-            "Use it with headcount; no other engine can run it.",
-        )
+    both = has_both(run)
     layout = even_layout(run.model)
     padded = len(layout.heads()) - len(run.model.head_list())
     model = with_layout(run.model, layout)
@@ -64,7 +60,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
         "pre_norm": config.norm == "pre",
         "activation": activations[config.activation],
         "layernorm_embedding": config.embedding_norm,
-        "relative_attention_bias": relative,
+        "relative_attention_bias": config.relative_positions != "none" and not both,
         "ffn_glu": config.gated,
         "rms_norm": config.norm_kind == "rms",
     }
@@ -84,6 +80,8 @@ def build_spec(run: Run) -> tuple[Any, int]:
     spec.config.layer_norm_epsilon = config.norm_epsilon
     _fill_encoder(spec.encoder, model)
     _fill_decoder(spec.decoder, model, banned_tokens(run))
+    if both:
+        add_bias_keys(spec, model)
     _name_tokens(spec, run)
     return spec, padded
 
@@ -99,6 +97,22 @@ def banned_tokens(run: Run) -> list[int]:
     """Tokens that the run never writes."""
     target = run.target_tokenizer
     return sorted({target.pad, target.start, *run.config.search.forbidden} - {target.eos})
+
+
+def written_end(run: Run) -> list[str]:
+    """What has to be written behind a source sentence: the engine knows one end of sentences.
+
+    That of the targets; mBART's sources end with their language instead.
+    """
+    source, target = token_names(run)
+    end = source[run.source_tokenizer.eos]
+    return [] if end == target[run.target_tokenizer.eos] else [end]
+
+
+def engine_tokens(run: Run, sentences: Sequence[Sequence[int]]) -> list[list[str]]:
+    """Source tokens without EOS as the engine reads them."""
+    names, end = token_names(run)[0], written_end(run)
+    return [[*(names[token] for token in tokens), *end] for tokens in sentences]
 
 
 def _fill_encoder(spec: Any, model: Transformer) -> None:
@@ -118,7 +132,7 @@ def _fill_decoder(spec: Any, model: Transformer, banned: list[int]) -> None:
     if model.output_bias is not None:
         bias += model.output_bias.detach()
     bias[banned] += NEVER
-    spec.projection.weight, spec.projection.bias = _array(model.output_weight), _array(bias)
+    spec.projection.weight, spec.projection.bias = as_array(model.output_weight), as_array(bias)
     for part, layer in zip(spec.layer, model.decoder_layers(), strict=True):
         _fill_self_attention(part.self_attention, layer.self_attention)
         cross: Attention = layer.cross_attention.attention
@@ -137,8 +151,8 @@ def _fill_self_attention(spec: Any, block: Any) -> None:
     _fill_norm(spec.layer_norm, block.norm)
     _fill_scale(spec, attention)
     relative = attention.relative
-    if relative is not None:
-        spec.relative_attention_bias = _array(relative.table[:, list(attention.heads)])
+    if relative is not None and hasattr(spec, "relative_attention_bias"):
+        spec.relative_attention_bias = as_array(relative.table[:, list(attention.heads)])
         spec.relative_attention_max_distance = np.dtype("int32").type(relative.distance)
     _fill_linear(spec.linear[0], attention.in_weight, attention.in_bias)
     _fill_linear(spec.linear[1], attention.out_weight, attention.out_bias)
@@ -153,11 +167,11 @@ def _fill_feed_forward(spec: Any, block: Any) -> None:
 
 
 def _fill_embedding(side: Any, spec: Any, embedding: Embedding) -> None:
-    spec.weight = _array(embedding.table.weight)
+    spec.weight = as_array(embedding.table.weight)
     side.scale_embeddings = embedding.scale
     if embedding.adds_positions:
         positions = embedding.positions_at(0, embedding.config.max_positions)
-        side.position_encodings.encodings = _array(positions)
+        side.position_encodings.encodings = as_array(positions)
     if embedding.norm is not None:
         _fill_norm(side.layernorm_embedding, embedding.norm)
 
@@ -168,35 +182,24 @@ def _fill_scale(spec: Any, attention: Attention) -> None:
 
 
 def _fill_linear(spec: Any, weight: Tensor, bias: Tensor) -> None:
-    spec.weight, spec.bias = _array(weight), _array(bias)
+    spec.weight, spec.bias = as_array(weight), as_array(bias)
 
 
 def _fill_norm(spec: Any, norm: Any) -> None:
-    spec.gamma = _array(norm.weight)
+    spec.gamma = as_array(norm.weight)
     if hasattr(norm, "bias"):
-        spec.beta = _array(norm.bias)
+        spec.beta = as_array(norm.bias)
 
 
 def _name_tokens(spec: Any, run: Run) -> None:
     source, target = token_names(run)
     ids = run.target_tokenizer
-    if source[run.source_tokenizer.eos] != target[ids.eos]:
-        raise UserError(
-            f"{run.folder} calls the end of a sentence '{source[run.source_tokenizer.eos]}' in the"
-            f" source and '{target[ids.eos]}' in the target; CTranslate2 knows only one.",
-            "Export it to onnx.",
-        )
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     spec.config.eos_token = target[ids.eos]
     spec.config.unk_token = target[ids.unk]
     spec.config.bos_token = spec.config.decoder_start_token = target[ids.start]
-    spec.config.add_source_eos = True
-
-
-def _array(tensor: Tensor) -> np.ndarray:
-    array: np.ndarray = tensor.detach().float().contiguous().numpy()
-    return array
+    spec.config.add_source_eos = not written_end(run)
 
 
 LIMIT = 1e-4
@@ -242,10 +245,10 @@ class Comparison:
         this makes to the run as it is.
         """
         engine = open_translator(folder)
-        names = token_names(self.run)
+        names = token_names(self.run)[1]
         scored = engine.score_batch(
-            [[names[0][token] for token in source] for source in self.sources],
-            [[names[1][token] for token in target] for target in self.greedy],
+            engine_tokens(self.run, self.sources),
+            [[names[token] for token in target] for target in self.greedy],
             max_input_length=0,
         )
         theirs = [value for result in scored for value in result.log_probs]
@@ -256,17 +259,17 @@ class Comparison:
     def same_translations(self, folder: Path) -> int:
         """How many greedy translations are the same, token for token."""
         engine = open_translator(folder)
-        names = token_names(self.run)
-        first = [names[1][token] for token in self.run.config.model.first_tokens]
+        names = token_names(self.run)[1]
+        first = [names[token] for token in self.run.config.model.first_tokens]
         results = engine.translate_batch(
-            [[names[0][token] for token in source] for source in self.sources],
+            engine_tokens(self.run, self.sources),
             target_prefix=[first] * len(self.sources) if first else None,
             beam_size=1,
             min_decoding_length=0,  # the engine's default is 1: no empty translations
             max_decoding_length=self.limit,
             max_input_length=0,
         )
-        expected = [[names[1][token] for token in target] for target in self.greedy]
+        expected = [[names[token] for token in target] for target in self.greedy]
         return sum(
             result.hypotheses[0] == target for result, target in zip(results, expected, strict=True)
         )

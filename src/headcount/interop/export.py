@@ -100,12 +100,13 @@ def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
         build_spec,
         check_ctranslate2,
         write_ctranslate2,
+        written_end,
     )
     from headcount.interop.plain_tokenizers import token_names, write_plain_tokenizers
 
     spec, result.padded_heads = build_spec(run)
     write_ctranslate2(spec, folder, result.precision)
-    write_plain_tokenizers(run, folder)
+    write_plain_tokenizers(run, folder, source_end=bool(written_end(run)))
 
     def check(lines: Sequence[str]) -> float:
         comparison = Comparison(run, make_sample(run, lines).sentences)

@@ -22,7 +22,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from headcount.model.attention import Attention
@@ -142,9 +141,7 @@ class Writer:
         inside = self.inside(x, block)
 
         def mapped(x: str, name: str, linear: Any) -> str:
-            return self.linear(
-                x, f"{block.part}.{block.layer}.{name}", linear.weight, linear.bias
-            )
+            return self.linear(x, f"{block.part}.{block.layer}.{name}", linear.weight, linear.bias)
 
         hidden = self.activation(mapped(inside, "expand", block.expand))
         if block.multiply is not None:
@@ -207,18 +204,10 @@ class Writer:
         return self.linear(merged, name, attention.out_weight, attention.out_bias)
 
     def bias_table(self, attention: Attention) -> str:
-        """Position biases by offset, `[offsets, heads]`: from far left to the query or far right.
-
-        Keys that are `distance` or more away from the query all have the same bias.
-        """
-        relative = attention.relative
-        assert relative is not None
-        far = relative.distance
-        biases = relative.last_row(far + 1, attention.heads)  # offsets -far to 0, [heads, offsets]
-        if relative.both_ways:
-            both = relative(far + 1, attention.heads)  # [heads, far + 1, far + 1]
-            biases = torch.cat([both[:, far, :far], both[:, 0]], 1)
-        return self.graph.weight(f"{attention.site}.{attention.layer}.positions", biases.T)
+        """Position biases by offset, `[offsets, heads]`."""
+        assert attention.relative is not None
+        biases = attention.relative.by_offset(attention.heads)
+        return self.graph.weight(f"{attention.site}.{attention.layer}.positions", biases)
 
     def rows_of(self, offsets: str) -> str:
         """Offsets, key position minus query position, as rows of the table of biases."""

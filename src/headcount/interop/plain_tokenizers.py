@@ -14,13 +14,14 @@ SOURCE_VOCABULARY, TARGET_VOCABULARY = "source_vocabulary.json", "target_vocabul
 IDS = "ids.json"
 
 
-def write_plain_tokenizers(run: Run, folder: Path) -> None:
+def write_plain_tokenizers(run: Run, folder: Path, source_end: bool = False) -> None:
     """Both tokenisers; the pieces that they give are the tokens of the vocabularies.
 
-    What stands before and after every sentence is among them, but not its end.
+    What stands before and after every sentence is among them, but not its end, unless the engine
+    cannot add that of sources itself (`source_end`).
     """
     source, target = run.source_tokenizer, run.target_tokenizer
-    write_json_file(folder / SOURCE_TOKENIZER, framed_content(source, end=False))
+    write_json_file(folder / SOURCE_TOKENIZER, framed_content(source, end=source_end))
     write_json_file(folder / TARGET_TOKENIZER, framed_content(target, end=False))
 
 

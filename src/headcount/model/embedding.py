@@ -80,6 +80,15 @@ class RelativePositions(nn.Module):
         offsets = torch.arange(1 - length, 1, device=self.table.device)
         return self.table[self._bucket(offsets)][:, list(heads)].t()
 
+    def by_offset(self, heads: tuple[int, ...]) -> Tensor:
+        """Biases of all offsets that differ, `[offsets, heads]`: from `-distance` on.
+
+        They go to `distance` in an encoder and to 0 in a decoder; beyond, all are the same.
+        """
+        last = self.distance if self.both_ways else 0
+        offsets = torch.arange(-self.distance, last + 1, device=self.table.device)
+        return self.table[self._bucket(offsets)][:, list(heads)]
+
     def _bucket(self, offsets: Tensor) -> Tensor:
         """Bucket numbers of offsets, key position minus query position."""
         buckets, base = self.buckets, torch.zeros_like(offsets)

@@ -57,7 +57,11 @@ def check_corpus(run: Run, folder: Path) -> None:
     source, target = run.config.data.source, run.config.data.target
     asks_of(run)  # stops where there is nothing to train the run for
     corpus = load_corpus(folder, check=False) if _described(folder) else None
-    if source != target and corpus and (corpus.source_language, corpus.target_language) != (source, target):
+    if (
+        source != target
+        and corpus
+        and (corpus.source_language, corpus.target_language) != (source, target)
+    ):
         raise UserError(
             f"{folder} is {corpus.source_language}-{corpus.target_language}, but {run.folder}"
             f" translates {source}-{target}.",
