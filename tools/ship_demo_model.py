@@ -1,16 +1,18 @@
 """Put a trained run into the package as the demo's model: float16, with a model card.
 
-    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--conllu GOLD.conllu] [--note TEXT]
+    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--begun RUN] [--conllu GOLD.conllu]
 
-RUN is a finished training of `recipes/demo-model.yaml`. Every CORPUS is the folder of one of its
-corpora, Tatoeba first: the card's scores come from their test sets, and its heads from Tatoeba's
-test set, parsed by spaCy, and from gold trees where they are given.
+RUN is a finished training of `recipes/demo-model.yaml`, or of `recipes/demo-model-further.yaml`;
+`--begun` is then the run that it started from, whose log comes first. Every CORPUS is the folder of
+one of its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
+Tatoeba's test set, parsed by spaCy, and from gold trees where they are given.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import shutil
 from pathlib import Path
 
@@ -25,7 +27,8 @@ from headcount.role.result import Roles
 from headcount.run import WEIGHTS, Run, load_run, save_weights
 from headcount.scoring import RESAMPLES, Scores, score_lines
 from headcount.study.demo import shipped_model
-from headcount.training.metrics import read_metrics
+from headcount.training.metrics import FILE as METRICS
+from headcount.training.metrics import FINAL, Metrics, read_metrics
 from headcount.translation import translate_lines
 
 CARD = """\
@@ -33,9 +36,15 @@ CARD = """\
 
 English to French, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
 {decoder} decoder layer of {decoder_heads} head, {width} wide. Trained by
-`headcount train recipes/demo-model.yaml` (`config.yaml` is the resolved recipe, `metrics.jsonl` the
-training log) for {updates:,} updates, {tokens:.1f} million source tokens; the weights are stored in
-float16. {note}
+
+    headcount train recipes/demo-model.yaml --out runs/demo-model-1
+    headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
+        --out runs/demo-model
+
+for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved second
+recipe, `metrics.jsonl` the log of both; the weights are stored in float16. When the first part was
+trained, the first 2,070 updates had no joined pairs, and position biases beyond 8 tokens were one
+value until update 12,730.
 
 ## Scores
 
@@ -72,7 +81,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("corpora", type=Path, nargs="+")
     parser.add_argument("--conllu", type=Path)
-    parser.add_argument("--note", default="")
+    parser.add_argument("--begun", type=Path, help="the run that training started from")
     options = parser.parse_args()
     run = load_run(options.run)
     with torch.no_grad():
@@ -81,25 +90,35 @@ def main() -> None:
     recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
     config = run.config.model_copy(update={"data": recipe.data})
     run = dataclasses.replace(run, config=config)
-    card = make_card(run, options.corpora, options.conllu, options.note)
+    log = whole_log(options.run, options.begun)
+    card = make_card(run, log, options.corpora, options.conllu)
     out = shipped_model()
     shutil.rmtree(out, ignore_errors=True)
     with atomic_folder(out) as partial:
         run.save(partial)
         save_weights(run.model, partial / WEIGHTS, half=True)
-        shutil.copyfile(options.run / "metrics.jsonl", partial / "metrics.jsonl")
+        write_text(partial / METRICS, "".join(json.dumps(line) + "\n" for line in log))
         write_text(partial / "README.md", card)
     print(card)
 
 
-def make_card(run: Run, corpora: list[Path], conllu: Path | None, note: str) -> str:
+def whole_log(run: Path, begun: Path | None) -> list[Metrics]:
+    """The training log from the first update on, updates counted through."""
+    before = [] if begun is None else read_metrics(begun / METRICS)
+    before = [line for line in before if line["kind"] != FINAL]
+    done = before[-1]["update"] if before else 0
+    after = read_metrics(run / METRICS)
+    return before + [{**line, "update": done + line["update"]} for line in after]
+
+
+def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | None) -> str:
     """The model card, everything in it measured on the spot."""
     scores = {folder.name: test_scores(run, folder) for folder in corpora}
     sentences = corpora[0] / f"test.{run.config.data.source}"
     heads = {"the Tatoeba test set, parsed by spaCy": roles(run, sentences)}
     if conllu is not None:
         heads[f"gold trees ({conllu.name})"] = roles(run, conllu=conllu)
-    training = [line for line in read_metrics(run.folder / "metrics.jsonl") if "epoch" in line]
+    training = [line for line in log if "epoch" in line]
     config = run.config.model
     return CARD.format(
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
@@ -110,7 +129,6 @@ def make_card(run: Run, corpora: list[Path], conllu: Path | None, note: str) -> 
         width=config.width,
         updates=training[-1]["update"],
         tokens=training[-1]["source_tokens"] / 1e6,
-        note=note,
         scores="\n".join(score_row(name, result) for name, result in scores.items()),
         signature=next(iter(scores.values())).bleu.signature,
         total=run.model.heads.count("enc"),
