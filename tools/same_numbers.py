@@ -2,9 +2,10 @@
 
 Both revisions are checked out into temporary worktrees and run the same commands on the same run
 (the demo model of the first one) and text (its built-in corpus): `rank` with every rule of LRP,
-`roles` on gold trees, four prunings, and a small study. What they wrote is compared number by
-number. A number is known by what it means (a head and a column, a tensor of a run, an update and
-what was logged of it), so that files and methods may have other names in the two revisions.
+`roles` on gold trees, four prunings, and a whole small study with its tables, claims and the
+numbers behind its figures. What they wrote is compared number by number. A number is known by what
+it means (a head and a column, a tensor of a run, an update and what was logged of it), so that
+files and methods may have other names in the two revisions.
 The exit code is 1 where a difference is larger than `--tolerance`, or where numbers are missing.
 """
 
@@ -72,6 +73,8 @@ RENAMED = {"learned": "exact", "hard_concrete": "gates", "top_k": "exact"}
 SKIPPED = re.compile(
     r"second|time|created|version|began|spent|hash|fingerprint|weights$|window|^offset$"
 )
+
+SKIPPED_FOLDERS = {"checkpoints", "explorer", "corpora", "stages"}
 
 ANY_ORDER = "all numbers of "
 """Marks numbers whose keys may differ: each must be among those of the other revision."""
@@ -204,16 +207,15 @@ def numbers_in(folder: Path) -> Numbers:
     """All numbers that a command wrote, by what they mean."""
     numbers: Numbers = {}
     for path in sorted(folder.rglob("*")):
-        if not path.is_file() or {"checkpoints", "figures", "explorer", "corpora", "stages"} & {
-            *path.relative_to(folder).parts
-        }:
+        if not path.is_file() or SKIPPED_FOLDERS & {*path.relative_to(folder).parts}:
             continue
         inside = path.relative_to(folder).parent.as_posix().replace("/analysis", "")
         prefix = "" if inside in (".", "analysis") else f"{_renamed(inside)}: "
         if path.suffix == ".safetensors":
             numbers |= {f"{prefix}{name}": tensor for name, tensor in load_file(path).items()}
         elif path.suffix == ".csv":
-            numbers |= _of_csv(path, prefix)
+            figure = f"{path.stem}: " if path.parent.name == "figures" else ""
+            numbers |= _of_csv(path, prefix + figure)
         elif path.name == "metrics.jsonl":
             for line in map(json.loads, _lines(path)):
                 where = f"{prefix}{line['kind']} at update {line['update']}"
@@ -221,6 +223,8 @@ def numbers_in(folder: Path) -> Numbers:
         elif path.name == "pruning.json" or path.parent.name == "scores":
             name = path.stem if path.parent.name == "scores" else "pruning"
             numbers |= dict(_flat(json.loads(path.read_text()), f"{prefix}{_renamed(name)}"))
+        elif path.name == "claims.json":
+            numbers |= dict(_flat(json.loads(path.read_text()), f"{prefix}claims"))
         elif path.name == "roles.json":
             for row in json.loads(path.read_text())["heads"]:
                 values = [value for _, value in _flat(row, "")]
