@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import yaml
 
 from headcount.config import Config, ModelConfig, load_recipe, parse_config
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 
 
 def write(folder: Path, text: str) -> Path:
@@ -77,6 +78,23 @@ def test_a_folder_is_read_whole(tmp_path: Path) -> None:
     assert load_recipe(recipe).data.pairs == 9
     with pytest.raises(UserError, match=r"--pairs N"):
         load_recipe(recipe, ["data.folder=some/where"])
+
+
+def test_a_corpus_and_a_folder_in_one_recipe_are_refused(tmp_path: Path) -> None:
+    both = "data:\n  corpus: tatoeba-en-fr\n  folder: some/where\n"
+    with pytest.raises(UserError, match="two different texts"):
+        load_recipe(write(tmp_path, both))
+    config = load_recipe(write(tmp_path, f"version: 1\n{both}"))  # a run's has every setting
+    assert config.data.name == "where"
+
+
+def test_a_folder_given_beside_the_corpus_of_a_recipe_is_told(tmp_path: Path) -> None:
+    recipe = write(tmp_path, "data:\n  corpus: tatoeba-en-fr\n")
+    with pytest.warns(Notice, match=r"data\.folder is read"):
+        load_recipe(recipe, ["data.folder=some/where"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        load_recipe(recipe, ["data.corpus=null", "data.folder=some/where"])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,10 +14,12 @@ from hypothesis import strategies as st
 
 import headcount
 from headcount import translation
+from headcount.errors import UserError
 from headcount.model.decoding import GREEDY, Search, beam_search
 from headcount.run import Run, load_run
 from headcount.translation import (
     split_tokens,
+    translate,
     translate_lines,
     translate_stream,
     translate_tokens,
@@ -75,11 +78,37 @@ def test_reads_no_further_ahead_than_asked(run: Run) -> None:
 
 
 def test_reports_every_line_once(run: Run) -> None:
-    done: list[int] = []
+    told: list[tuple[str, int, int | None]] = []
     text = ["the cat", "", "a dog", "me", "  "] * 3
-    translate_lines(run, text, GREEDY, batch_tokens=8, report=done.append)
-    assert sum(done) == len(text)
-    assert len(done) > 3
+    translate_lines(run, text, GREEDY, batch_tokens=8, progress=lambda *t: told.append(t))
+    done = [count for _, count, _ in told]
+    assert done == sorted(done)
+    assert done[-1] == len(text)
+    assert len(set(done)) > 3
+    assert {(stage, total) for stage, _, total in told} == {("Translating", len(text))}
+
+
+def test_progress_counts_lines_not_the_parts_of_long_ones(run: Run) -> None:
+    told: list[int] = []
+    text = ["the cat " * 40, "", "a dog"]
+    stream = translate_stream(
+        run,
+        text,
+        GREEDY,
+        batch_tokens=8,
+        read_ahead=2,
+        progress=lambda s, done, t: told.append(done),
+    )
+    assert len(list(stream)) == 3
+    assert told == sorted(told)
+    assert told[-1] == 3
+
+
+@pytest.mark.parametrize("wrong", [None, 3, ["the cat", None], [["the"]]])
+def test_what_is_no_text_is_refused_in_one_line(run: Run, wrong: Any) -> None:
+    with pytest.raises(UserError, match="is not text") as error:
+        translate(run, wrong)
+    assert "\n" not in str(error.value)
 
 
 def test_batches_keep_to_their_budgets(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

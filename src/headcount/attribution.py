@@ -201,14 +201,7 @@ def _targets(run: Run, ready: Sentences, progress: Progress) -> list[list[int]]:
     """What the decoder reads after START: references, or the model's own greedy translations."""
     if ready.references is not None:
         return ready.references
-    done = 0
-
-    def report(sentences: int) -> None:
-        nonlocal done
-        done += sentences
-        progress("Translating", done, len(ready))
-
-    best = translate_tokens(run, ready.sources, GREEDY, report=report)
+    best = translate_tokens(run, ready.sources, GREEDY, progress=progress)
     positions = run.model.config.max_positions
     limits = [GREEDY.limit(len(tokens) + 1, positions) for tokens in ready.sources]
     return [own[0].tokens[: limit - 1] for own, limit in zip(best, limits, strict=True)]

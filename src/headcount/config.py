@@ -7,6 +7,7 @@ configuration is written into the run folder as `config.yaml`.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,8 +15,8 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from headcount.errors import UserError
-from headcount.yaml_reading import read_yaml, readable_error
+from headcount.errors import Notice, UserError
+from headcount.yaml_reading import apply_override, read_yaml, readable_error
 
 RUN_VERSION = 1
 
@@ -342,8 +343,18 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
     settings = read_yaml(path)
     if "pairs" in settings:
         raise UserError(f"{path} is the recipe of a study.", "Give it to `headcount study`.")
+    if _text_twice(settings):
+        raise UserError(
+            f"{path}: data.corpus and data.folder are two different texts.",
+            "Keep the one that you mean and set the other to null.",
+        )
     for override in overrides:
-        _apply_override(settings, override)
+        apply_override(settings, override)
+    if _text_twice(settings):
+        text = (
+            "data.folder is read, not the data.corpus of the recipe (set it to null to be clear)."
+        )
+        warnings.warn(Notice(text), stacklevel=2)
     config = parse_config(settings, where=str(path))
     if config.data.folder is not None and config.data.pairs is not None:
         raise UserError(
@@ -351,6 +362,13 @@ def load_recipe(path: Path, overrides: Iterable[str] = ()) -> Config:
             "Make a smaller folder with `headcount data own --pairs N`, and set data.pairs=null.",
         )
     return config
+
+
+def _text_twice(settings: Mapping[str, Any]) -> bool:
+    """Whether a recipe names a corpus and a folder; a run's `config.yaml` has every setting."""
+    data = settings.get("data")
+    named = isinstance(data, dict) and None not in (data.get("corpus"), data.get("folder"))
+    return named and "version" not in settings
 
 
 def parse_config(settings: Mapping[str, Any], where: str) -> Config:
@@ -366,21 +384,3 @@ def parse_config(settings: Mapping[str, Any], where: str) -> Config:
         return Config.model_validate(settings)
     except ValidationError as error:
         raise readable_error(error, where, Config) from error
-
-
-def _apply_override(settings: dict[str, Any], override: str) -> None:
-    key, equals, value = override.partition("=")
-    if not equals or not key.strip():
-        raise UserError(f"--set {override}: no value.", "Write it as section.key=value.")
-    *sections, name = key.strip().split(".")
-    place = settings
-    for section in sections:
-        if place.get(section) is None:
-            place[section] = {}
-        place = place[section]
-        if not isinstance(place, dict):
-            raise UserError(f"--set {override}: '{section}' is not a section.", "")
-    try:
-        place[name] = yaml.safe_load(value)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise UserError(f"--set {override}: not a YAML value.", "Quote or fix it.") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -10,7 +10,9 @@ from typing import overload
 
 from headcount.data.batches import evaluation_batches, padded
 from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
 from headcount.model.decoding import Hypothesis, Search, beam_search
+from headcount.progress import Progress, silent
 from headcount.run import Run, open_run
 
 # Padded source tokens and sentences in a batch: larger batches are no faster on a CPU, and each
@@ -21,7 +23,7 @@ BATCH_SENTENCES = 64
 # Lines read ahead, so that sentences of similar length can be translated together.
 READ_AHEAD = 4000
 
-Report = Callable[[int], None]
+STAGE = "Translating"
 
 
 @dataclass(frozen=True)
@@ -70,9 +72,18 @@ def translate(
     """
     run = open_run(run)
     search = Search.of(run.config.search, beam=beam, length_penalty=length_penalty)
-    if isinstance(lines, str):
-        return translate_lines(run, [lines], search, batch_tokens=batch_tokens)[0]
-    return translate_lines(run, lines, search, batch_tokens=batch_tokens)
+    translations = translate_lines(run, sentence_list(lines), search, batch_tokens=batch_tokens)
+    return translations[0] if isinstance(lines, str) else translations
+
+
+def sentence_list(lines: object) -> list[str]:
+    """One sentence or several as a list; stops if they are anything else than text."""
+    several = list(lines) if isinstance(lines, list | tuple | Iterator) else [lines]
+    sentences = [sentence for sentence in several if isinstance(sentence, str)]
+    wrong = [sentence for sentence in several if not isinstance(sentence, str)]
+    if wrong:
+        raise UserError(f"{wrong[0]!r} is not text.", "Give a sentence, or a list of sentences.")
+    return sentences
 
 
 def translate_lines(
@@ -81,10 +92,13 @@ def translate_lines(
     search: Search | None = None,
     *,
     batch_tokens: int = BATCH_TOKENS,
-    report: Report | None = None,
+    progress: Progress = silent,
 ) -> list[str]:
     """The best translation of every line."""
-    stream = translate_stream(run, lines, search, batch_tokens=batch_tokens, report=report)
+    total = len(lines) if isinstance(lines, Sized) else None
+    stream = translate_stream(
+        run, lines, search, batch_tokens=batch_tokens, total=total, progress=progress
+    )
     return [translations[0].text for translations in stream]
 
 
@@ -95,35 +109,41 @@ def translate_stream(
     *,
     batch_tokens: int = BATCH_TOKENS,
     read_ahead: int = READ_AHEAD,
-    report: Report | None = None,
+    total: int | None = None,
+    progress: Progress = silent,
 ) -> Iterator[list[Translation]]:
     """The `search.nbest` best translations of every line, in the order of the lines.
 
     Lines are read ahead and translated in the order of their lengths. A line without any token
     (empty, or only whitespace) gives empty translations. A line with more tokens than the model has
-    positions is translated in parts. `report` is called with the number of sentences that each
-    batch has finished.
+    positions is translated in parts. `total` is the number of lines, where it is known, for
+    `progress`, which is told after every batch.
     """
     search = search or Search.of(run.config.search)
     remaining = iter(lines)
+    before = 0
+
+    def in_chunk(stage: str, parts: int, of: int | None) -> None:
+        progress(stage, before + len(chunk) * parts // (of or 1), total)
+
     while chunk := list(islice(remaining, read_ahead)):
-        yield from _translate_chunk(run, chunk, search, batch_tokens, report)
+        yield from _translate_chunk(run, chunk, search, batch_tokens, in_chunk)
+        before += len(chunk)
+    progress(STAGE, before, total)  # the last lines may have been empty
 
 
 def _translate_chunk(
-    run: Run, lines: list[str], search: Search, batch_tokens: int, report: Report | None
+    run: Run, lines: list[str], search: Search, batch_tokens: int, progress: Progress
 ) -> list[list[Translation]]:
     """Translate lines by length and put the translations in the order of the lines."""
     most = run.config.model.max_positions - 1  # EOS takes one
     parts = [split_tokens(run.source_tokenizer, line, most) for line in lines]
     owners = [line for line, tokens in enumerate(parts) for _ in tokens]
     tokens = [part for line in parts for part in line]
-    hypotheses = translate_tokens(run, tokens, search, batch_tokens=batch_tokens, report=report)
+    hypotheses = translate_tokens(run, tokens, search, batch_tokens=batch_tokens, progress=progress)
     translated: list[list[list[Hypothesis]]] = [[] for _ in lines]
     for owner, best in zip(owners, hypotheses, strict=True):
         translated[owner].append(best)
-    if report and (empty := translated.count([])):
-        report(empty)
     return [_joined(run, best, search.nbest) for best in translated]
 
 
@@ -133,7 +153,7 @@ def translate_tokens(
     search: Search,
     *,
     batch_tokens: int = BATCH_TOKENS,
-    report: Report | None = None,
+    progress: Progress = silent,
 ) -> list[list[Hypothesis]]:
     """The hypotheses of tokenised sentences (without EOS), in their order."""
     model, source, target = run.model, run.source_tokenizer, run.target_tokenizer
@@ -141,6 +161,7 @@ def translate_tokens(
     best_of: list[list[Hypothesis]] = [[] for _ in sources]
     was_training = model.training
     model.eval()
+    done = 0
     try:
         for indices in _batches([len(tokens) for tokens in sources], batch_tokens):
             rows = [[*sources[i], source.eos] for i in indices]
@@ -148,8 +169,8 @@ def translate_tokens(
             hypotheses = beam_search(model, batch, search, start=target.start, eos=target.eos)
             for i, best in zip(indices, hypotheses, strict=True):
                 best_of[i] = best
-            if report:
-                report(len(indices))
+            done += len(indices)
+            progress(STAGE, done, len(sources))
     finally:
         model.train(was_training)
     return best_of

@@ -48,6 +48,25 @@ def read_yaml(path: Path, required: bool = False) -> dict[str, Any]:
     return settings
 
 
+def apply_override(settings: dict[str, Any], override: str) -> None:
+    """Change a setting as `--set section.key=value` says."""
+    key, equals, value = override.partition("=")
+    if not equals or not key.strip():
+        raise UserError(f"--set {override}: no value.", "Write it as section.key=value.")
+    *sections, name = key.strip().split(".")
+    place = settings
+    for section in sections:
+        if place.get(section) is None:
+            place[section] = {}
+        place = place[section]
+        if not isinstance(place, dict):
+            raise UserError(f"--set {override}: '{section}' is not a section.", "")
+    try:
+        place[name] = yaml.safe_load(value)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"--set {override}: not a YAML value.", "Quote or fix it.") from error
+
+
 def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
     """One line for the first problem of a configuration, with the nearest known key."""
     first = error.errors()[0]

@@ -100,6 +100,29 @@ def test_arguments_beyond_all_sense(
     assert (code, says in line) == (2, True), line
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rank", "--no-such-thing"], "Help: headcount rank -h"),
+        (["prune-sweep"], "Help: headcount prune-sweep -h"),
+        (["no-such-verb"], "No such command 'no-such-verb'. Help: headcount -h"),
+        (["--nothing"], "No such option: --nothing. Help: headcount -h"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    expected: str,
+) -> None:
+    monkeypatch.setattr("sys.argv", ["headcount", *words])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("headcount: ")
+    assert line.endswith(expected)
+
+
 def test_output_that_cannot_be(run: Run, run_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("the cat\n")
     command = ["translate", run_folder, "--input", tmp_path / "in", "--output"]

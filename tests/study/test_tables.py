@@ -110,15 +110,17 @@ def test_other_tables(tables):
 
 
 def test_agreement_by_hand(tmp_path):
-    """Rank correlations of two layers: one in the same order, one reversed but for one pair."""
-    lrp = {"enc.0.0": 1.0, "enc.0.1": 2.0, "enc.0.2": 3.0}
-    lrp |= {"enc.1.0": 1.0, "enc.1.1": 2.0, "enc.1.2": 3.0}
-    confidence = {"enc.0.0": 0.1, "enc.0.1": 0.2, "enc.0.2": 0.3}
-    confidence |= {"enc.1.0": 0.9, "enc.1.1": 0.3, "enc.1.2": 0.4}
+    """Two layers of five heads: one in the same order, one in another; four heads are too few."""
+
+    def column(*layers: list[float]) -> dict[str, float]:
+        return {f"enc.{i}.{j}": v for i, layer in enumerate(layers) for j, v in enumerate(layer)}
+
+    lrp = column([1, 2, 3, 4, 5], [1, 2, 3, 4, 5], [1, 2, 3, 4])
+    confidence = column([0.1, 0.2, 0.3, 0.4, 0.5], [0.9, 0.3, 0.4, 0.5, 0.6], [4, 3, 2, 1])
     model = PlantedModel("full", columns={"lrp": lrp, "confidence": confidence})
     found = load_results(plant(tmp_path, [model])).model("full")
-    # Differences of ranks in layer 1: 2, -1, -1; 1 - 6 * 6 / (3 * 8) = -0.5.
-    assert mean_spearman(found, "lrp", "confidence", "enc") == pytest.approx((1 - 0.5) / 2)
+    # Differences of ranks in layer 1: 4, -1, -1, -1, -1; 1 - 6 * 20 / (5 * 24) = 0.
+    assert mean_spearman(found, "lrp", "confidence", "enc") == pytest.approx((1 + 0) / 2)
     assert mean_spearman(found, "lrp", "confidence", "dec") is None
 
 

@@ -131,8 +131,7 @@ def _end(error: BaseException) -> NoReturn:
     if isinstance(error, typer.Abort):
         sys.exit(128 + signal.SIGINT)
     if isinstance(error, UsageError):
-        error.show()  # type: ignore[attr-defined]
-        sys.exit(2)
+        _stop(_usage(error), 2)
     if isinstance(error, UserError):
         _stop(str(error), 2)
     if isinstance(error, KeyboardInterrupt):
@@ -151,6 +150,14 @@ def _end(error: BaseException) -> NoReturn:
     if _is_memory(error):
         _stop("There is not enough memory. Use smaller batches, beams or models.", 2)
     _stop(_report_bug(error), 70)
+
+
+def _usage(error: Any) -> str:
+    """What is wrong with a command line, and where its options are listed."""
+    path = error.ctx.command_path if error.ctx else "headcount"
+    verb = path.split("headcount", 1)[-1].strip()  # it may begin with `python -m`
+    command = " ".join(filter(None, ("headcount", verb, "-h")))
+    return f"{error.format_message().rstrip('.')}. Help: {command}"
 
 
 class _Carried(BaseException):

@@ -79,7 +79,7 @@ def translate(
             search,
             batch_tokens=batch_tokens,
             read_ahead=read_ahead,
-            report=lambda sentences: progress.advance(task, sentences),
+            progress=lambda stage, done, total: progress.update(task, completed=done),
         )
         with _writer(output) as handle:
             for line in _formatted(stream, nbest, json):
@@ -171,7 +171,7 @@ def score(
                 sources,
                 search,
                 batch_tokens=batch_tokens,
-                report=lambda sentences: progress.advance(task, sentences),
+                progress=lambda stage, done, total: progress.update(task, completed=done),
             )
 
         hypotheses = translated(run)

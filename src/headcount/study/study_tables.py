@@ -10,7 +10,7 @@ import torch
 
 from headcount.heads import SITES
 from headcount.pruning.methods import method_named
-from headcount.ranking.agreement import comparisons, spearman
+from headcount.ranking.agreement import MIN_HEADS, comparisons, spearman
 from headcount.ranking.measures import MEASURES
 from headcount.role.head_roles import BestHead
 from headcount.role.relations import PAPER_RELATIONS
@@ -216,8 +216,11 @@ def agreement_table(results: StudyResults) -> Table | None:
         known = [name for name in MEASURES if case.full.column(name)]
         for first, second in combinations(known, 2):
             row: dict[str, Cell] = {"setting": case.label, "first": first, "second": second}
-            row |= {site: mean_spearman(case.full, first, second, site) for site in SITES}
-            rows.append(row)
+            means: dict[str, Cell] = {
+                site: mean_spearman(case.full, first, second, site) for site in SITES
+            }
+            if any(mean is not None for mean in means.values()):
+                rows.append(row | means)
     if not rows:
         return None
     return Table(
@@ -236,12 +239,15 @@ def agreement_table(results: StudyResults) -> Table | None:
 
 
 def mean_spearman(model: StudyModel, first: str, second: str, site: str) -> float | None:
-    """Mean over layers of the rank correlation of two columns; None where nothing can be ranked."""
+    """Mean over layers of the rank correlation of two columns; None where nothing can be ranked.
+
+    Layers with fewer than `MIN_HEADS` heads are left out: so few agree too often by chance.
+    """
     a, b = model.column(first), model.column(second)
     correlations = []
     for layer in range(len(model.heads.layers[site])):
         heads = [head for head in model.layer(site, layer) if head in a and head in b]
-        if len(heads) < 2:
+        if len(heads) < MIN_HEADS:
             continue
         pair = torch.tensor([[column[head] for head in heads] for column in (a, b)])
         value = float(spearman(*comparisons(pair)))

@@ -113,18 +113,11 @@ def translate_corpus(
         raise UserError(f"{out} already exists.", "Choose another --output.")
     total = min(corpus.counts["train"], pairs or LARGEST)
     lines = spread(list(read_lines(corpus.path("train", "source"))), total)
-    done = 0
-
-    def report(sentences: int) -> None:
-        nonlocal done
-        done += sentences
-        progress("Translating", done, total)
-
     with owned(out), atomic_folder(out) as partial:
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.name.split(".")[0] in ("dev", "test"):
                 shutil.copyfile(path, partial / path.name)
-        translated = translate_stream(run, lines, search, report=report)
+        translated = translate_stream(run, lines, search, total=total, progress=progress)
         texts = (lines, (best[0].text for best in translated))
         for language, side in zip(corpus.languages, texts, strict=True):
             path = partial / f"train.{language}"
