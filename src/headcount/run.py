@@ -6,7 +6,7 @@ Nothing in a run folder is executable code: weights are safetensors, the rest is
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
-from headcount.heads import BLOCKS, UNIT_SITES, HeadLayout, HeadTable
+from headcount.heads import BLOCKS, SITES, UNIT_SITES, HeadLayout, HeadTable
 from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
 from headcount.yaml_reading import read_yaml
 
@@ -42,6 +42,8 @@ class Run:
     source_tokenizer: Tokenizer
     target_tokenizer: Tokenizer
     source_frequencies: np.ndarray | None = field(default=None, repr=False)
+    regrouped: bool = False
+    """Whether its blocks of units are others than those of the folder and its head table."""
 
     @property
     def analysis(self) -> Path:
@@ -50,7 +52,7 @@ class Run:
 
     def head_table(self) -> HeadTable:
         """The head table as far as analyses have filled it."""
-        others = self.model.head_list((*UNIT_SITES, *BLOCKS))
+        others = self.model.head_list(BLOCKS if self.regrouped else (*UNIT_SITES, *BLOCKS))
         return HeadTable.load(self.analysis, self.model.head_list(), others)
 
     def save(self, folder: Path | str | None = None) -> None:
@@ -84,6 +86,42 @@ def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:
     load_weights(model, folder / WEIGHTS)
     frequencies = _load_frequencies(folder / FREQUENCIES, source.size)
     return Run(folder, config, model.to(device).eval(), source, target, frequencies)
+
+
+def regroup(run: Run, size: int | None) -> Run:
+    """The run with its feed-forward units in blocks of another size; None leaves them as they are.
+
+    Where units were pruned, each new block must be wholly there or wholly gone.
+    """
+    old = run.config.model
+    if size is None or size == old.ff_block:
+        return run
+    config = run.config.model_copy(update={"model": old.model_copy(update={"ff_block": size})})
+    full, model = full_layout(config.model), run.model
+    layers = dict(full.layers) | {s: model.heads.layers[s] for s in (*SITES, *BLOCKS)}
+    for site in UNIT_SITES:
+        kept = [
+            {unit for block in blocks for unit in old.units_of(site, block)}
+            for blocks in model.heads.layers[site]
+        ]
+        layers[site] = tuple(
+            tuple(b for b in blocks if units.issuperset(config.model.units_of(site, b)))
+            for blocks, units in zip(full.layers[site], kept, strict=True)
+        )
+        found = [sum(len(config.model.units_of(site, b)) for b in each) for each in layers[site]]
+        if found != [len(units) for units in kept]:
+            raise UserError(
+                f"{run.folder} was pruned in blocks of {old.ff_block} units, which cannot be taken"
+                f" as blocks of {size}.",
+                f"Choose a size that divides {old.ff_block}.",
+            )
+    other = blank_model(
+        config.model, run.source_tokenizer.size, run.target_tokenizer.size, model.pad,
+        HeadLayout(layers), model.target_pad,
+    )  # fmt: skip
+    other.load_state_dict(model.state_dict())
+    other = other.to(model.output_weight.device).train(model.training)
+    return replace(run, config=config, model=other, regrouped=True)
 
 
 def open_run(run: Run | Path | str) -> Run:

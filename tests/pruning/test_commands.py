@@ -76,7 +76,7 @@ def test_quiet_commands_still_say_what_changes_a_result(
     monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments)])
     main()
     first, *_, last = capsys.readouterr().err.strip().splitlines()
-    assert "will hardly remove any head" in first
+    assert "will hardly remove anything" in first
     assert "No head was removed: all 4 at enc are still open" in last
 
 

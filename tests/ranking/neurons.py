@@ -180,6 +180,7 @@ class ReferenceModel:
         self.model, self.options = model, options
         self.network = Network(options)
         self.heads: dict[tuple[str, int], list[list[Vector]]] = {}
+        self.blocks: dict[tuple[str, int], list[Vector]] = {}
         self.source: list[Vector] = []
         self.prefix: list[Vector] = []
         self.pre_norm = model.config.norm == "pre"
@@ -203,11 +204,17 @@ class ReferenceModel:
         return [self._top(state, rows, biases) for state in states]
 
     def head_relevance(self, site: str, layer: int, neurons: bool) -> list[float]:
-        """Sums over the neurons and positions of each head."""
+        """Sums over the neurons and positions of each head, block of units or block."""
         size = abs if neurons else float
+        parts = {"enc_layers": ("enc", "enc_ff"), "dec_layers": ("dec", "cross", "dec_ff")}
+        if site in parts:
+            wanted = [self.blocks[part, layer] for part in parts[site]
+                      if (part, layer) in self.blocks]  # fmt: skip
+        else:
+            wanted = self.heads.get((site, layer), [])
         return [
             sum(size(neuron.relevance) for vector in positions for neuron in vector)
-            for positions in self.heads[site, layer]
+            for positions in wanted
         ]
 
     def token_relevance(self) -> tuple[list[float], list[float]]:
@@ -248,8 +255,14 @@ class ReferenceModel:
         return self.network.norm(vector, norm.weight.tolist(), bias, norm.eps, centred)
 
     def _around(self, block, x: list[Vector], function) -> list[Vector]:
+        if block.removed:
+            return x if self.pre_norm else [self._norm(block.norm, v) for v in x]
         inside = [self._norm(block.norm, v) for v in x] if self.pre_norm else x
         outputs = function(inside)
+        if block.block_gate is not None:
+            gate = float(block.block_gate)
+            outputs = [[self.network.follow(n, gate * n.value) for n in v] for v in outputs]
+        self.blocks[block.part, block.layer] = outputs
         totals = [
             [self.network.sum([(a, 1.0), (b, 1.0)]) for a, b in zip(v, f, strict=True)]
             for v, f in zip(x, outputs, strict=True)
@@ -258,7 +271,7 @@ class ReferenceModel:
 
     def _feed_forward(self, block, x: list[Vector]) -> list[Vector]:
         def function(inside: list[Vector]) -> list[Vector]:
-            outputs = []
+            outputs, positions = [], []
             for vector in inside:
                 expand, contract = block.expand, block.contract
                 hidden = self.network.linear(vector, expand.weight.tolist(), expand.bias.tolist())
@@ -268,9 +281,21 @@ class ReferenceModel:
                     factors = self.network.linear(vector, weight, bias)
                     pairs = zip(hidden, factors, strict=True)
                     hidden = [self.network.product(a, b) for a, b in pairs]
+                positions.append(hidden)
+                if block.gate is not None:
+                    gates = [float(block.gate[number]) for number in block.unit_block]
+                    hidden = [
+                        self.network.follow(n, g * n.value)
+                        for n, g in zip(hidden, gates, strict=True)
+                    ]
                 outputs.append(
                     self.network.linear(hidden, contract.weight.tolist(), contract.bias.tolist())
                 )
+            numbers = block.unit_block.tolist()
+            self.heads[block.part, block.layer] = [
+                [[n for n, b in zip(v, numbers, strict=True) if b == place] for v in positions]
+                for place in range(len(block.blocks))
+            ]
             return outputs
 
         return self._around(block, x, function)

@@ -9,8 +9,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headcount.heads import Head
+from headcount.heads import ALL_SITES, Head
 from headcount.model.gating import gated, masked, remove_heads
+from headcount.ranking.evidence import attentions_of
 from headcount.ranking.lrp.descent import audit_rows
 from headcount.ranking.lrp.fast import FastRatio, Telescoped
 from headcount.ranking.lrp.maps import Maps
@@ -29,7 +30,7 @@ def exact(options: LrpOptions) -> LrpOptions:
 
 
 def propagate(model, options, batch, steps=STEPS, memory=10**9, tokens=False):
-    propagation = Propagation(model, options, memory)
+    propagation = Propagation(model, options, memory, places=attentions_of(model, ALL_SITES))
     return propagation.propagate(propagation.record(*batch), steps, tokens=tokens)
 
 
@@ -94,6 +95,38 @@ def test_gated_pruned_and_empty_layers(rule, norm, bias, attention, tiny, make_b
     options = exact(LrpOptions(rule, bias=bias, attention=attention, epsilon=1e-3))
     with gated(model, {place: gate.double() for place, gate in gates.items()}):
         compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shape", ["pre", "post", "t5 1.1"])
+def test_gated_and_removed_units_and_blocks(rule, shape, tiny, make_batch):
+    """Relevance of heads, units and blocks, where some have gates and some are gone."""
+    settings = {**SHAPES[shape], "ff_block": 2, "head_width": 3}
+    full = tiny(**settings)
+    gone = ["enc_layers.0.0", "enc_layers.1.1", "dec_layers.0.1", "dec_ff.0.0", "dec.1.0"]
+    gone += [f"enc_ff.0.{i}" for i in full.heads.layers["enc_ff"][0]]  # only its bias is left
+    model = remove_heads(full, map(Head.parse, gone))
+    gates = {("dec_ff", 0): [0.5, 0.0, 2.0], ("dec_layers", 1): [0.6, 1.5, 0.0],
+             ("enc_layers", 1): [1.4], ("dec_layers", 0): [0.8, 0.3]}  # fmt: skip
+    wanted = {p: len(model.heads.layers[p[0]][p[1]]) for p in gates}
+    values = {p: torch.tensor(g).double()[: wanted[p]] for p, g in gates.items()}
+    options = exact(LrpOptions(rule, epsilon=1e-3))
+    with gated(model, values):
+        compare_with_reference(model, options, make_batch(SOURCES, STEPS))
+
+
+def test_blocks_share_what_arrives_at_their_sum(tiny, make_batch):
+    """Conservation: what a network's output gets is that of its units and of its bias."""
+    model = tiny(ff_block=3, biases=False, norm_kind="rms", positions="none")
+    batch = make_batch(SOURCES, STEPS)
+    found = propagate(model, LrpOptions(epsilon=0.0), batch)
+    for layer in range(2):
+        for stack, place in (("enc", 1), ("dec", 2)):
+            units = found.heads[f"{stack}_ff", layer].sum(-1)
+            block = found.heads[f"{stack}_layers", layer][..., place]
+            torch.testing.assert_close(units, block)
+        heads = found.heads["dec", layer].sum(-1)
+        torch.testing.assert_close(heads, found.heads["dec_layers", layer][..., 0])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -170,13 +203,15 @@ def test_the_memory_budget_and_the_batch_change_nothing(rule, tiny, make_batch):
 
 @pytest.mark.parametrize("rule", RULES)
 def test_masked_heads_have_no_relevance_and_the_others_are_as_if_pruned(rule, tiny, make_batch):
-    model, batch, options = tiny(), make_batch(SOURCES, STEPS), LrpOptions(rule)
+    model, batch, options = tiny(ff_block=2), make_batch(SOURCES, STEPS), LrpOptions(rule)
     gone = [Head("enc", 0, 1), Head("dec", 1, 0), Head("cross", 0, 0), Head("cross", 0, 1)]
+    gone += [Head("enc_ff", 0, 1), Head("dec_ff", 1, 2)]
     pruned = propagate(remove_heads(model, gone), options, batch)
     with masked(model, gone):
         found = propagate(model, options, batch)
     for (site, layer), relevance in found.heads.items():
-        kept = [i for i in range(2) if Head(site, layer, i) not in gone]
+        own = model.heads.layers[site][layer]
+        kept = [place for place, i in enumerate(own) if Head(site, layer, i) not in gone]
         torch.testing.assert_close(relevance[..., kept], pruned.heads[site, layer])
         closed = [i for i in range(2) if i not in kept]
         assert not relevance[..., closed].any()

@@ -244,7 +244,7 @@ def test_one_string_where_several_names_are_meant(run_folder):
     ranking = rank(run_folder, SOURCE, by="confidence, lrp", sites="cross,enc")
     assert list(ranking.columns) == ["lrp", "confidence", "random"]
     assert {head.site for head in ranking.heads} == {"enc", "cross"}
-    with pytest.raises(UserError, match=r"Unknown attention site 'encoder'.*enc, dec, cross"):
+    with pytest.raises(UserError, match=r"Unknown site 'encoder'.*enc, dec, cross"):
         rank(run_folder, SOURCE, sites="encoder")
     with pytest.raises(UserError, match="no rule 'zpluss'"):
         rank(run_folder, SOURCE, rule="zpluss")
@@ -333,7 +333,7 @@ def test_bad_input_is_one_line_and_exit_code_2(command, copy, files, tmp_path):
         (copy, "--src", tmp_path / "none"): "does not exist",
         (tmp_path, "--src", files[0]): "not a run folder",
         (copy, "--src", files[0], "--rule", "zpluss"): "Did you mean 'zplus'",
-        (copy, "--src", files[0], "--sites", "encoder"): "Unknown attention site",
+        (copy, "--src", files[0], "--sites", "encoder"): "Unknown site",
         (copy, "--src", files[0], "--by", "gradient"): "needs reference",
         (copy, "--src", files[0], "--by", "confidence", "--audit"): "has no lrp",
     }

@@ -23,16 +23,22 @@ if TYPE_CHECKING:
     from headcount.run import Run
 
 TRAIN = typer.Option(..., "--train", help="A corpus folder of the run's languages.")
-SITES = typer.Option("enc", "--sites", help="Where heads are pruned: enc, dec, cross or several.")
+SITES = typer.Option(
+    None,
+    "--sites",
+    help="What is pruned: heads of enc, dec, cross; units of feed-forward networks, enc_ff, dec_ff;"
+    " whole blocks, enc_layers, dec_layers; or several. Default: those of --keep, else enc.",
+)
+FF_BLOCK = typer.Option(
+    None, "--ff-block", min=1, help="Units that are pruned together. Default: as the run has it."
+)
 TRAIN_ONLY = typer.Option(
     None,
     "--train-only",
     help="Which weights may change: encoder; decoder; encoder,decoder; gates (none). Default: the"
     " side whose heads are pruned.",
 )
-EVEN = typer.Option(
-    False, "--even", help="With --keep: the same number of heads in each layer of the sites."
-)
+EVEN = typer.Option(False, "--even", help="With --keep: the same number in each layer of a site.")
 UPDATES = typer.Option(None, "--updates", help="At most this many updates in all.")
 FINETUNE = typer.Option(
     None, "--finetune", help="The last of them, with heads held fixed. Default: a third."
@@ -55,9 +61,15 @@ def prune(
     train: Path = TRAIN,
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     penalty: float | None = typer.Option(
-        None, "--penalty", help="What each open head costs, in nats per target token."
+        None,
+        "--penalty",
+        help="What each open head (block of units, block) costs, in nats per target token.",
     ),
-    keep: int | None = typer.Option(None, "--keep", help="Keep exactly this many heads."),
+    keep: str | None = typer.Option(
+        None,
+        "--keep",
+        help="Keep exactly this many heads; at several sites: enc=12,enc_ff=40.",
+    ),
     by: str | None = typer.Option(
         None,
         "--by",
@@ -65,7 +77,8 @@ def prune(
         " With --keep also any column of numbers in the run's head table.",
     ),
     even: bool = EVEN,
-    sites: str = SITES,
+    sites: str | None = SITES,
+    ff_block: int | None = FF_BLOCK,
     train_only: str | None = TRAIN_ONLY,
     from_scratch: bool = FROM_SCRATCH,
     updates: int | None = UPDATES,
@@ -113,6 +126,7 @@ def prune(
         by=by,
         even=even,
         sites=sites,
+        ff_block=ff_block,
         train_only=train_only,
         from_scratch=from_scratch,
         updates=training_updates(updates, finetune, no_finetune),
@@ -166,18 +180,19 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
 def _summary(run: Run, record: dict[str, Any]) -> str:
     """The result in a few lines: the heads that are left, quality, size."""
     from headcount.heads import SITES as ATTENTION
+    from headcount.heads import kinds_at
     from headcount.pruning.record import quality
 
     full, sites = record["baseline"]["heads"], record["settings"]["sites"]
-    lines = [f"{run.folder}: heads left"]
+    lines = [f"{run.folder}: {kinds_at(sites)} left"]
     for site, layers in record["heads"].items():
         if site not in (*ATTENTION, *sites):
             continue
         lines.append(f"{site:6}  {sum(map(len, layers))} of {sum(map(len, full[site]))}")
         if site in sites:
             lines += [
-                f"  layer {number}: {' '.join(map(str, heads)) or 'none'}"
-                for number, heads in enumerate(layers)
+                f"  layer {number}: {_left(run, site, indices)}"
+                for number, indices in enumerate(layers)
             ]
     for name in ("before", "after"):
         if name in record:
@@ -185,6 +200,18 @@ def _summary(run: Run, record: dict[str, Any]) -> str:
     before, after = record["baseline"]["parameters"], record["parameters"]
     lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
     return "\n".join(lines)
+
+
+def _left(run: Run, site: str, indices: list[int]) -> str:
+    """What a layer has left: heads by number, blocks by name, units by how many they are."""
+    from headcount.heads import BLOCKS, UNIT_SITES
+
+    if site in UNIT_SITES:
+        config = run.config.model
+        units = sum(len(config.units_of(site, index)) for index in indices)
+        return f"{len(indices)} blocks, {units} of {config.ff_width_at(site)} units"
+    names = [BLOCKS[site][i] for i in indices] if site in BLOCKS else map(str, indices)
+    return " ".join(names) or "none"
 
 
 def prune_sweep(
@@ -204,7 +231,8 @@ def prune_sweep(
     ),
     seed: int = SEED,
     even: bool = EVEN,
-    sites: str = SITES,
+    sites: str | None = SITES,
+    ff_block: int | None = FF_BLOCK,
     train_only: str | None = TRAIN_ONLY,
     updates: int | None = UPDATES,
     finetune: int | None = FINETUNE,
@@ -227,6 +255,7 @@ def prune_sweep(
         seeds,
         even=even,
         sites=sites,
+        ff_block=ff_block,
         train_only=train_only,
         updates=training_updates(updates, finetune, no_finetune),
         finetune=finetune,
@@ -253,15 +282,18 @@ def _table(rows: list[dict[str, Any]]) -> Any:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
+    from headcount.pruning.sweep import pruned_sites
+
     table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
     table.add_column("pruning", no_wrap=True)
     numbers = ("BLEU", "chrF", "dev loss", "M params", "ms/sentence")
-    for name in (*rows[0]["heads"], *numbers):
+    sites = pruned_sites(rows)
+    for name in (*sites, *numbers):
         table.add_column(f"  {name}", justify="right")
     for row in rows:
         heads = [
             f"{sum(map(len, layers))}\n  {' '.join(str(len(layer)) for layer in layers)}"
-            for layers in row["heads"].values()
+            for layers in (row["heads"][site] for site in sites)
         ]
         table.add_row(
             row["name"],

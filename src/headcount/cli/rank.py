@@ -21,7 +21,12 @@ def rank(
         help="{measures}. Default: all that the text allows, except slow ones; those based on the"
         " loss or on BLEU need --ref.",
     ),
-    sites: str = typer.Option("enc,dec,cross", "--sites", help="Which attention."),
+    sites: str = typer.Option(
+        "enc,dec,cross",
+        "--sites",
+        help="Which attention; also units of feed-forward networks, enc_ff, dec_ff, and whole"
+        " blocks, enc_layers, dec_layers.",
+    ),
     rule: str = typer.Option("ratio", "--rule", help="LRP: {rules}."),
     layer_norm: str = typer.Option(
         "linear", "--layer-norm", help="LRP: a linear map of fixed scale, or identity."

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headcount.cli.console import results
-from headcount.heads import SITE_NAMES, Head
+from headcount.heads import BLOCKS, SITE_NAMES, SITES, Head, kinds_at
 from headcount.ranking.agreement import MIN_HEADS, Agreement
 from headcount.ranking.measures import LRP, MEASURES, RANDOM, explain
 from headcount.ranking.measuring import REASONS
@@ -64,7 +64,8 @@ def grid_of(ranking: Ranking, column: str, site: str) -> Group:
     at_once = (GRID_WIDTH - 9) // 6
     for first in range(0, len(indices), at_once):
         shown = indices[first : first + at_once]
-        lines.append(Text("   head  " + "".join(f"{index:^6}" for index in shown)))
+        name = "head" if site in SITES else "block"
+        lines.append(Text(f"{name:>7}  " + "".join(f"{index:^6}" for index in shown)))
         for layer, heads in layers.items():
             line = Text(f"layer {layer:<3}")
             for index in shown:
@@ -76,7 +77,7 @@ def grid_of(ranking: Ranking, column: str, site: str) -> Group:
                 else:
                     line.append(f"{_short(value * scale):^6}", _shade(value, numbers))
             lines.append(line)
-    lines.append(Text(_reading(column)))
+    lines.append(Text(_reading(column, site)))
     lines.append(Text())
     return Group(*lines)
 
@@ -89,11 +90,15 @@ def grid(ranking: Ranking, column: str, site: str) -> dict[int, dict[int, float 
     return layers
 
 
-def _reading(column: str) -> str:
+def _reading(column: str, site: str) -> str:
     """How to read a grid."""
-    if column == LRP:
-        return "Darker is more. Compare heads of one layer: its shares add up to 1."
-    return "Darker is more."
+    names = f" Blocks: {', '.join(BLOCKS[site])}." if site in BLOCKS else ""
+    if column != LRP:
+        return f"Darker is more.{names}"
+    if site in BLOCKS:
+        return f"Darker is more. All shares of a stack add up to 1.{names}"
+    kind = "heads" if site in SITES else "blocks"
+    return f"Darker is more. Compare {kind} of one layer: its shares add up to 1."
 
 
 def _scale(numbers: Sequence[float]) -> tuple[float, str]:
@@ -140,7 +145,9 @@ def all_heads(ranking: Ranking, site: str) -> Table:
     """The heads of a site, layer by layer, in each layer the most important first."""
     main = next(iter(ranking.columns))
     names = list(ranking.columns)
-    table = _table(f"{SITE_NAMES[site].capitalize()}: heads of each layer by {main}", names)
+    table = _table(
+        f"{SITE_NAMES[site].capitalize()}: {kinds_at([site])} of each layer by {main}", names
+    )
     heads = [head for head in ranking.sort(main).heads if head.site == site]
     for layer in sorted({head.layer for head in heads}):
         _add_heads(table, ranking, (head for head in heads if head.layer == layer), names)

@@ -104,10 +104,12 @@ class HardConcreteGates(Selection):
         warmup: int,
         patience: int,
         start: float,
+        prices: Sequence[float] | None = None,
         distribution: HardConcrete | None = None,
     ) -> None:
         super().__init__(heads, device)
         self.weight, self.warmup, self.patience = weight, warmup, patience
+        self.prices = torch.tensor(list(prices or [1.0] * len(self.heads)), device=device)
         self.distribution = distribution or HardConcrete()
         self.logits = nn.Parameter(torch.full((len(self.heads),), start, device=device))
         self._update = 0
@@ -127,6 +129,7 @@ class HardConcreteGates(Selection):
             # A model that is trained from scratch needs all of its updates.
             patience=request.updates if settings.from_scratch else settings.patience,
             start=settings.start,
+            prices=request.prices,
         )
 
     def parameters(self) -> list[nn.Parameter]:
@@ -155,9 +158,10 @@ class HardConcreteGates(Selection):
         return self.distribution.is_open(self.logits.detach())
 
     def penalty(self) -> Tensor:
-        """`lambda * L_C(phi)` (Sec. 6.1): a sum over heads, in closed form."""
+        """`lambda * L_C(phi)` (Sec. 6.1): a sum over heads, in closed form, each at its price."""
         rise = min(1.0, self._update / max(1, self.warmup))
-        return self.weight * rise * self.distribution.open_probability(self.logits).sum()
+        expected = self.prices * self.distribution.open_probability(self.logits)
+        return self.weight * rise * expected.sum()
 
     def sides(self) -> Tensor:
         """Each gate's state: 1 open, -1 closed, 0 undecided."""

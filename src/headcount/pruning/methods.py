@@ -64,7 +64,7 @@ class Method:
         return self.scores is None
 
 
-MEASURE_COLOURS = ("#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#1b7837")
+MEASURE_COLOURS = ("#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#8c564b", "#1b7837", "#882255")
 
 
 class Methods(Registry[Method]):

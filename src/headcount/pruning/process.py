@@ -166,7 +166,7 @@ class Pruning:
         rate = self.settings.gate_learning_rate or 0.0
         doubts = self.objective.selection.doubts(self.settings.choosing, rate)
         if doubts and self.workers.leader:
-            warn(f"This pruning will hardly remove any head: {doubts}.")
+            warn(f"This pruning will hardly remove anything: {doubts}.")
 
     def _make_trainer(self, observe: Observer) -> Trainer:
         model, settings = self.target.model, self.settings

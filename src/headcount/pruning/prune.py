@@ -11,7 +11,7 @@ from headcount.progress import Progress, silent
 from headcount.pruning.process import Pruning, check_corpus, close
 from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
-from headcount.run import Run, load_run
+from headcount.run import Run, load_run, regroup
 from headcount.training.distillation import load_teacher
 from headcount.training.train import Observer
 
@@ -23,10 +23,11 @@ def prune(
     settings: PruneSettings | None = None,
     *,
     penalty: float | None = None,
-    keep: int | None = None,
+    keep: int | str | dict[str, int] | None = None,
     by: str | None = None,
     even: bool = False,
-    sites: str | Sequence[str] = ("enc",),
+    sites: str | Sequence[str] | None = None,
+    ff_block: int | None = None,
     train_only: str | Sequence[str] | None = None,
     from_scratch: bool = False,
     seed: int = 1,
@@ -52,7 +53,8 @@ def prune(
 ) -> Run:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest.
 
-    The run `baseline` becomes the new run folder `out`; training is on the corpus `train`.
+    Feed-forward units and whole blocks likewise: `sites="enc,enc_ff,enc_layers"`. The run
+    `baseline` becomes the new run folder `out`; training is on the corpus `train`.
 
     `settings`, or its fields as plain arguments, say how: `prune(run, corpus, out, penalty=0.01)`;
     `PruneSettings` explains them.
@@ -66,6 +68,7 @@ def prune(
     with connect(workers) as workers, owned(out, workers.leader):
         source = load_run(baseline, workers.device)
         settings = (settings or make_settings(**fields)).resolved(source.config)
+        source = regroup(source, settings.ff_block)
         check_heads(settings, source.model.heads, str(baseline))
         check_choice(settings, source)
         check_corpus(source, train)

@@ -14,6 +14,7 @@ from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
 from headcount.files import read_json, require_file, write_json
+from headcount.heads import kind_of
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
@@ -88,9 +89,10 @@ def remarks_on(record: Record) -> list[str]:
             " Longer training (--updates) decides more gates."
         )
     if not record["closed"] and settings["keep"] is None:
+        kinds = " or ".join(dict.fromkeys(kind_of(site) for site in settings["sites"]))
         remarks.append(
-            f"No head was removed: all {len(record['kept'])} at {','.join(settings['sites'])} are"
-            " still open. Raise --penalty or --updates, or say with --keep how many heads stay."
+            f"No {kinds} was removed: all {len(record['kept'])} at {','.join(settings['sites'])}"
+            " are still open. Raise --penalty or --updates, or say with --keep how many stay."
         )
     return remarks
 

@@ -22,10 +22,12 @@ class Request:
     """What a method is asked for.
 
     settings  the resolved settings of the pruning
-    heads     all heads that the model has at the sites to prune
+    heads     all heads that the model has at the sites to prune; at other sites than those of
+              attention its blocks of units or whole blocks
     updates   in which heads are chosen
     groups    indices into `heads`, and `budgets`: how many of each group stay; with `keep` only
     scores    one number per head, larger means that it matters more; for methods that rank heads
+    prices    what each open head costs as a multiple of the penalty; without them 1 each
     """
 
     settings: PruneSettings
@@ -35,6 +37,7 @@ class Request:
     groups: Sequence[Sequence[int]] = ()
     budgets: Sequence[int] = ()
     scores: Mapping[Head, float] | None = None
+    prices: Sequence[float] | None = None
 
 
 class Selection(ABC):

@@ -7,18 +7,29 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
-from headcount.heads import SITE_NAMES, SITES, TABLE_CSV, Head, HeadLayout, parse_sites
+from headcount.heads import (
+    ALL_SITES,
+    SITE_NAMES,
+    TABLE_CSV,
+    Head,
+    HeadLayout,
+    kind_of,
+    kinds_at,
+    parse_sites,
+    stack_of,
+)
 from headcount.pruning.by_score import numbers_of
 from headcount.pruning.methods import EXACT, GATES, METHODS, Method, canonical, method_named
 from headcount.pruning.selection import Request, Selection
+from headcount.ranking.measures import MEASURES, check_sites
 from headcount.registry import name_list
 from headcount.run import Run, resolve_run
 
-Site = Literal["enc", "dec", "cross"]
+Site = Literal["enc", "dec", "cross", "enc_ff", "dec_ff", "enc_layers", "dec_layers"]
 Part = Literal["encoder", "decoder", "gates"]
 
 PositiveNumber = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -29,15 +40,26 @@ DISTIL = 0.5
 """The teacher's share where a teacher is named without one."""
 
 
+def _named_sites(settings: dict[str, Any]) -> tuple[Site, ...]:
+    """The sites where none are given: those that `keep` names."""
+    keep = settings.get("keep")
+    return tuple(keep) if isinstance(keep, dict) else ("enc",)
+
+
 class PruneSettings(Section):
     """One pruning. Exactly one of `penalty` and `keep` is given.
 
+    Heads stand for whatever the sites have: heads, blocks of units, whole blocks.
+
     penalty             what an open head costs, in nats per target token
-    keep                how many heads stay
+    keep                how many heads stay: of all sites together where these are of one kind, or
+                        of each site, `{"enc": 12, "enc_ff": 40}`, written `enc=12,enc_ff=40`
     by                  a method of `pruning.methods.METHODS`, or a column of the run's head table;
                         by default `gates` with a penalty and `exact` with a number of heads
     even                with `keep`: the same number in each layer of the sites
-    sites               where heads are pruned
+    sites               where heads are pruned; by default those of `keep`, else `enc`
+    ff_block            units of feed-forward networks that are pruned together; by default the
+                        run's `model.ff_block`
     train_only          parts of the model whose weights train; `gates`: none
     from_scratch        begin with random weights
     seed                of noise, batches and random scores
@@ -58,10 +80,11 @@ class PruneSettings(Section):
     """
 
     penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    keep: Count | None = None
+    keep: Count | dict[Site, Count] | None = None
     by: str | None = None
     even: bool = False
-    sites: tuple[Site, ...] = ("enc",)
+    sites: tuple[Site, ...] = Field(default_factory=_named_sites)
+    ff_block: Positive | None = None
     train_only: tuple[Part, ...] | None = None
     from_scratch: bool = False
     seed: Count = 1
@@ -81,10 +104,25 @@ class PruneSettings(Section):
     dev_sentences: Positive = 1000
     bleu_sentences: Count = 500
 
+    @field_validator("keep", mode="before")
+    @classmethod
+    def _parse_keep(cls, value: Any) -> Any:
+        if not isinstance(value, str) or value.strip().isdigit():
+            return value
+        parts = [part.partition("=") for part in name_list(value)]
+        if not parts or not all(equals and number.strip().isdigit() for _, equals, number in parts):
+            raise ValueError("write a number, or one for each site: enc=12,enc_ff=40")
+        names = parse_sites([name.strip() for name, _, _ in parts], ALL_SITES, "site")
+        if len(names) < len(parts):
+            raise ValueError("a site is named twice")
+        return {name.strip(): int(number) for name, _, number in parts}
+
     @field_validator("sites", mode="before")
     @classmethod
-    def _parse_sites(cls, value: Any) -> Any:
-        return parse_sites(value) if isinstance(value, str) else value
+    def _parse_sites(cls, value: Any, info: ValidationInfo) -> Any:
+        if value is None:
+            return _named_sites(info.data)
+        return parse_sites(value, ALL_SITES, "site") if isinstance(value, str) else value
 
     @field_validator("train_only", mode="before")
     @classmethod
@@ -115,6 +153,13 @@ class PruneSettings(Section):
             raise ValueError("pruning by a score has no gates to train; use --no-finetune")
         if not self.sites:
             raise ValueError("name at least one site")
+        if isinstance(self.keep, dict) and set(self.keep) != set(self.sites):
+            raise ValueError("--keep names other sites than --sites; leave --sites out")
+        if isinstance(self.keep, int) and len({kind_of(site) for site in self.sites}) > 1:
+            numbers = ",".join(f"{site}={self.keep}" for site in self.sites)
+            raise ValueError(
+                f"{kinds_at(self.sites)} are not counted together; write --keep {numbers}"
+            )
         return self
 
     @property
@@ -153,7 +198,7 @@ class PruneSettings(Section):
             )
         filled = {
             "by": self.method.name,
-            "sites": tuple(site for site in SITES if site in self.sites),
+            "sites": tuple(site for site in ALL_SITES if site in self.sites),
             "train_only": parts,
             "updates": updates,
             "finetune": finetune,
@@ -166,9 +211,10 @@ class PruneSettings(Section):
 
     def _default_parts(self) -> tuple[Part, ...]:
         """The side whose heads are pruned (Sec. 6.2: functions must not move to the other)."""
-        if self.from_scratch or ("enc" in self.sites and len(self.sites) > 1):
+        sides = {stack_of(site) for site in self.sites}
+        if self.from_scratch or len(sides) > 1:
             return ("encoder", "decoder")
-        return ("encoder",) if "enc" in self.sites else ("decoder",)
+        return ("encoder",) if "enc" in sides else ("decoder",)
 
     def training(self, baseline: TrainingConfig, run: Path) -> TrainingConfig:
         """How the loop runs, for a baseline in the folder `run`; `self` must be resolved."""
@@ -214,48 +260,65 @@ def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None
     for site in settings.sites:
         if not layout.count(site):
             raise UserError(
-                f"{where} has no head at site {site} ({SITE_NAMES[site]}).",
+                f"{where} has no {kind_of(site)} at site {site} ({SITE_NAMES[site]}).",
                 "Leave that site out of --sites.",
             )
-    most = len(layout.heads(settings.sites))
-    if settings.keep is not None and settings.keep > most:
-        raise UserError(
-            f"--keep {settings.keep}: {where} has only {most} heads at {','.join(settings.sites)}.",
-            f"Keep at most {most}.",
-        )
+    for sites, keep in _wanted(settings):
+        most = len(layout.heads(sites))
+        if keep > most:
+            raise UserError(
+                f"--keep {keep}: {where} has only {most} {kinds_at(sites)} at {','.join(sites)}.",
+                f"Keep at most {most}.",
+            )
     budgets(settings, layout)
+
+
+def _wanted(settings: PruneSettings) -> list[tuple[tuple[Site, ...], int]]:
+    """Sites whose heads compete with one another, and how many of them stay."""
+    if isinstance(settings.keep, dict):
+        return [((site,), settings.keep[site]) for site in settings.sites]
+    return [] if settings.keep is None else [(settings.sites, settings.keep)]
 
 
 def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]], list[int]]:
     """Groups of indices into `layout.heads(sites)`, and how many heads of each group stay.
 
-    One group of all heads, or with `even` each layer of each site, all with the same number.
+    One group of all heads or of each site, or with `even` each layer of each site, all layers with
+    the same number.
     """
-    keep = settings.keep or 0
     heads = layout.heads(settings.sites)
-    if not settings.even:
-        return [list(range(len(heads)))], [keep]
-    layers = [(site, i) for site in settings.sites for i in range(len(layout.layers[site]))]
-    groups = [[p for p, h in enumerate(heads) if (h.site, h.layer) == place] for place in layers]
-    each, rest = divmod(keep, len(layers))
-    if rest:
-        raise UserError(
-            f"--keep {keep} --even: {keep} heads are not the same number in each of"
-            f" {len(layers)} layers.",
-            f"Keep {each * len(layers)} or {(each + 1) * len(layers)}.",
-        )
-    short = [place for place, group in zip(layers, groups, strict=True) if len(group) < each]
-    if short:
-        raise UserError(
-            f"--keep {keep} --even: layer {short[0][0]}.{short[0][1]} has fewer than {each} heads.",
-            "Keep fewer, or leave --even out.",
-        )
-    return groups, [each] * len(layers)
+    groups: list[list[int]] = []
+    numbers: list[int] = []
+    for sites, keep in _wanted(settings):
+        if not settings.even:
+            groups.append([p for p, head in enumerate(heads) if head.site in sites])
+            numbers.append(keep)
+            continue
+        layers = [(site, i) for site in sites for i in range(len(layout.layers[site]))]
+        each, rest = divmod(keep, len(layers))
+        if rest:
+            raise UserError(
+                f"--keep {keep} --even: {keep} {kinds_at(sites)} are not the same number in each"
+                f" of {len(layers)} layers.",
+                f"Keep {each * len(layers)} or {(each + 1) * len(layers)}.",
+            )
+        for place in layers:
+            groups.append([p for p, h in enumerate(heads) if (h.site, h.layer) == place])
+            numbers.append(each)
+            if len(groups[-1]) < each:
+                raise UserError(
+                    f"--keep {keep} --even: layer {place[0]}.{place[1]} has fewer than {each}"
+                    f" {kinds_at(sites)}.",
+                    "Keep fewer, or leave --even out.",
+                )
+    return groups, numbers
 
 
 def check_choice(settings: PruneSettings, run: Run) -> None:
     """Stop if `by` is neither a method nor a column of the head table."""
     name = settings.method.name
+    if name in MEASURES:
+        check_sites(name, settings.sites)
     if name in METHODS:
         return
     numeric = [column for column, values in numbers_of(run, settings.sites).items() if values]
@@ -275,7 +338,7 @@ def make_selection(
     scores: Mapping[Head, float] | None,
 ) -> Selection:
     """The selection that the (resolved) settings ask for; `scores` where the method ranks heads."""
-    groups, numbers = budgets(settings, layout) if settings.keep is not None else ([], [])
+    groups, numbers = budgets(settings, layout)
     heads, updates = layout.heads(settings.sites), max(1, settings.choosing)
     request = Request(settings, heads, device, updates, groups, numbers, scores)
     return settings.method.make(request)

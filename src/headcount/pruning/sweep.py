@@ -40,7 +40,7 @@ from headcount.pruning.record import (
     same_record,
 )
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
-from headcount.run import Run, load_run
+from headcount.run import Run, load_run, regroup
 from headcount.scoring import read_pair, score
 from headcount.translation import translate_lines
 
@@ -141,6 +141,7 @@ def prune_sweep(
 def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
     """Stop if a pruning is impossible, or already exists with other settings."""
     resolved = settings.resolved(source.config)
+    source = regroup(source, resolved.ff_block)
     check_heads(resolved, source.model.heads, str(source.folder))
     check_choice(resolved, source)
     if (folder / PRUNING).is_file():
@@ -198,6 +199,7 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
     """One row per model: heads, quality, size and speed; kept as `sweep.json` and `sweep.csv`."""
     records = [read_record(out / item.name) for item in items]
     rows = [_baseline_row(source, train, out, records)]
+    everything = rows[0]["heads"]
     for item, record in zip(items, records, strict=True):
         row = {
             "name": item.name,
@@ -205,7 +207,7 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
             "penalty": record["settings"]["penalty"],
             "seed": record["settings"]["seed"],
             "updates": record["progress"]["update"],
-            "heads": record["heads"],
+            "heads": everything | record["heads"],  # earlier versions recorded heads alone
             "dev_loss": record["after"]["dev_loss"],
             "parameters": record["parameters"],
         }
@@ -240,15 +242,20 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
     }
 
 
+def pruned_sites(rows: Sequence[Row]) -> list[str]:
+    """The sites of attention, and those at which any row has been pruned."""
+    layouts = [rows[0]["heads"] | row["heads"] for row in rows]
+    differ = [site for site in layouts[0] if any(h[site] != layouts[0][site] for h in layouts)]
+    return [site for site in layouts[0] if site in SITES or site in differ]
+
+
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """The same table, flat: heads by site, and by layer as `2 0 1`; other sites if pruned."""
-    flat, baseline = [], rows[0]["heads"]
-    layouts = [baseline | row["heads"] for row in rows]
-    sites = [s for s in baseline if s in SITES or any(heads[s] != baseline[s] for heads in layouts)]
-    for row, layout in zip(rows, layouts, strict=True):
+    """The same table, flat: heads by site, and by layer as `2 0 1`."""
+    flat = []
+    for row in rows:
         heads: dict[str, int | str] = {}
-        for site in sites:
-            layers = layout[site]
+        for site in pruned_sites(rows):
+            layers = row["heads"][site]
             heads[f"heads_{site}"] = sum(map(len, layers))
             heads[f"layers_{site}"] = " ".join(str(len(layer)) for layer in layers)
         flat.append({k: v for k, v in row.items() if k != "heads"} | heads)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from headcount.heads import Head
-from headcount.model.gating import gated, mask_gates
+from headcount.heads import Head, stack_of
+from headcount.model.gating import gated, masked
 from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import WholeCorpus
@@ -34,7 +34,7 @@ def ablation(
     Tokens `[batch, source]`, `[batch, target]` twice; the loss is the cross-entropy summed over
     target tokens, EOS counted. Negative where the model does better without the head.
     """
-    layers = sorted({(head.site != "enc", head.layer) for head in heads})
+    layers = sorted({_entrance(head) for head in heads})
     rise = torch.zeros(len(source), len(heads), device=source.device, dtype=torch.float64)
     with torch.no_grad():
         with record(model, {"residual", "result"}, {"enc", "dec", "enc_out", "dec_out"}) as passed:
@@ -42,9 +42,7 @@ def ablation(
             states = model.decode(target_input, memory, mask)
         full = sentence_losses(model, states, labels)
         for in_decoder, layer in layers:
-            indices = [
-                i for i, h in enumerate(heads) if (h.site != "enc", h.layer) == (in_decoder, layer)
-            ]
+            indices = [i for i, h in enumerate(heads) if _entrance(h) == (in_decoder, layer)]
             positions = target_input.numel() + (0 if in_decoder else source.numel())
             size = max(1, PASS_TOKENS // positions)
             entering = passed["dec" if in_decoder else "enc", layer, "residual"]
@@ -58,20 +56,24 @@ def ablation(
     return rise
 
 
+def _entrance(head: Head) -> tuple[bool, int]:
+    """Whether a head is in the decoder, and its layer: nothing changes below."""
+    return stack_of(head.site) == "dec", head.layer
+
+
 class _Copies:
     """A copy of a batch for each of some heads, in which that head is off."""
 
     def __init__(self, model: Transformer, heads: Sequence[Head], batch: int) -> None:
         self.model, self.heads, self.batch = model, heads, batch
-        attentions = model.attentions()
+        gateables = model.gateables()
         self.gates: dict[tuple[str, int], Tensor] = {}
         for number, head in enumerate(heads):
-            place = (head.site, head.layer)
-            attention = attentions[place]
+            place, own = (head.site, head.layer), model.heads.layers[head.site][head.layer]
             if place not in self.gates:
-                self.gates[place] = self._open(attention.gate, len(attention.heads))
+                self.gates[place] = self._open(gateables[place].gate, len(own))
             rows = slice(number * batch, (number + 1) * batch)
-            self.gates[place][rows, attention.heads.index(head.index)] = 0.0
+            self.gates[place][rows, own.index(head.index)] = 0.0
 
     def _open(self, gate: Tensor | None, heads: int) -> Tensor:
         """The gates that the model has now, or ones, `[copies * batch, heads]`."""
@@ -144,16 +146,7 @@ def bleu_losses(corpus: WholeCorpus) -> Tensor:
     mine = workers.share(list(enumerate(corpus.heads)))
     for done, (number, head) in enumerate(mine):
         corpus.progress("BLEU without each head", done, len(mine))
-        with gated(run.model, without(run.model, head)):
+        with masked(run.model, [head]):
             losses[number] = full - bleu()
     corpus.progress("BLEU without each head", len(mine), len(mine))
     return workers.sum(losses.to(workers.device)).cpu()
-
-
-def without(model: Transformer, head: Head) -> dict[tuple[str, int], Tensor]:
-    """The gates that the model has now, with one head closed."""
-    gates = mask_gates(model, [head])
-    for place, mask in gates.items():
-        gate = model.attentions()[place].gate
-        gates[place] = mask if gate is None else mask * gate.detach()
-    return gates

@@ -15,7 +15,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-from headcount.heads import SITES, Head
+from headcount.heads import ALL_SITES, Head
 from headcount.ranking.evidence import Evidence
 
 REPLICATES = 1000
@@ -86,7 +86,7 @@ def groups_of(heads: Sequence[Head]) -> dict[str, list[list[int]]]:
     Layers, the mean over the layers of a site, sites, and all heads; `MIN_HEADS` at least.
     """
     groups: dict[str, list[list[int]]] = {}
-    sites = [site for site in SITES if any(head.site == site for head in heads)]
+    sites = [site for site in ALL_SITES if any(head.site == site for head in heads)]
     for site in sites:
         of_site = [i for i, head in enumerate(heads) if head.site == site]
         layers = {

@@ -36,7 +36,8 @@ class PrefixBatch:
     prefix      `[batch, steps]`, START and target tokens, padding
     tokens      number of target tokens of each sentence, falling; generation steps are one more
     recording   what the pass left at named places (`model/recording.py`)
-    attentions  the attentions whose heads are measured, in the order of the head table
+    attentions  the attentions whose heads are measured, in the order of the head table; for a
+                measure of units and blocks (`Measure.sites`) also what these are in
     source_eos  the source vocabulary's EOS
     relevance   LRP of this ranking
     frame       how many tokens at the front and at the end of the source, and at the front of the
@@ -114,12 +115,17 @@ class EvidenceStore:
         # Every sentence is measured by one process and zero elsewhere, so sums are exact.
         self.table = torch.zeros(len(self.measures), 2, sentences, len(heads), dtype=torch.float64)
 
-    def put(self, measure: str, rows: Sequence[int], sums: Tensor, counts: Tensor) -> None:
-        """The evidence of the sentences `rows`: `[rows, heads]`; counts may be `[rows, 1]`."""
+    def put(
+        self, measure: str, rows: Sequence[int], columns: Tensor, sums: Tensor, counts: Tensor
+    ) -> None:
+        """The evidence of the sentences `rows` and some heads: `[rows, columns]`.
+
+        Counts may be `[rows, 1]`. Heads for which a measure is not defined have none.
+        """
         place = self.table[self.measures.index(measure)]
-        index = torch.as_tensor(rows)
-        place[0, index] = sums.double().cpu()
-        place[1, index] = counts.double().cpu().expand(sums.shape)
+        index = torch.as_tensor(rows)[:, None]
+        place[0, index, columns] = sums.double().cpu()
+        place[1, index, columns] = counts.double().cpu().expand(sums.shape)
 
     def evidence(self) -> dict[str, Evidence]:
         """The evidence of each measure."""
@@ -130,7 +136,10 @@ class EvidenceStore:
 
 
 def attentions_of(model: Transformer, sites: Sequence[str]) -> list[Place]:
-    """The attentions at these sites that have heads, in the order of the head table."""
+    """The attentions at these sites that have heads, in the order of the head table.
+
+    At other sites: networks that have units, layers that have blocks.
+    """
     return [
         (site, layer)
         for site in sites

@@ -6,12 +6,14 @@ every measure more means that the head matters more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from headcount.errors import UserError
+from headcount.heads import ALL_SITES, BLOCKS, SITE_NAMES, SITES, stack_of
 from headcount.model.attention import confidence_sums, largest_weights
 from headcount.model.gating import gated
 from headcount.model.recording import Recording
@@ -82,12 +84,11 @@ def gradient(
     The loss is the sentence's cross-entropy summed over target tokens. Every sentence has its own
     gates, so that one backward pass gives the gradients of all of them.
     """
-    modules = model.attentions()
+    gateables = model.gateables()
     gates: dict[Place, Tensor] = {}
     for place in attentions:
-        attention = modules[place]
-        gate = attention.gate
-        ones = torch.ones(len(source), len(attention.heads), device=source.device)
+        gate, number = gateables[place].gate, len(model.heads.layers[place[0]][place[1]])
+        ones = torch.ones(len(source), number, device=source.device)
         values = ones if gate is None else ones * gate.detach()
         gates[place] = values.to(model.output_weight.dtype).requires_grad_()
     real = labels != model.target_pad
@@ -100,6 +101,50 @@ def gradient(
     return torch.cat(gradients, 1).abs()
 
 
+def activation_sizes(
+    model: Transformer,
+    recording: Recording,
+    source: Tensor,
+    steps: Sequence[int],
+    places: Sequence[Place],
+) -> Sums:
+    """How much each head, block of units or block adds to the residual stream.
+
+    The Euclidean norm of what it adds at a position (`W^O` times a head's output; biases count for
+    whole blocks only), after its gate, summed over the real positions of a sentence; and their
+    number. `source` `[batch, source]`; `steps` are the decoder's positions of each sentence.
+    Returns `[batch, heads]` twice.
+    """
+    count = torch.tensor(list(steps), device=source.device)[:, None]
+    sums, counts = [], []
+    for site, layer in places:
+        added = _added(model, recording, site, layer)  # norms [batch, heads, length]
+        at = torch.arange(added.shape[2], device=source.device)
+        real = source != model.pad if stack_of(site) == "enc" else at < count
+        sums.append((added * real[:, None]).sum(2))
+        counts.append(real.sum(1, keepdim=True).expand_as(sums[-1]))
+    return torch.cat(sums, 1), torch.cat(counts, 1)
+
+
+def _added(model: Transformer, recording: Recording, site: str, layer: int) -> Tensor:
+    """Norms of what everything at a place adds, `[batch, heads, length]`."""
+    if site in BLOCKS:
+        holders = [BLOCKS[site][index] for index in model.heads.layers[site][layer]]
+        return torch.stack([recording[h, layer, "output"].norm(dim=-1) for h in holders], 1)
+    gate = model.gateables()[site, layer].gate
+    if site in SITES:
+        outputs = recording[site, layer, "outputs"].unbind(1)
+        weights = model.attentions()[site, layer].out_weight.split(outputs[0].shape[-1], 1)
+    else:
+        network = model.feed_forwards()[site, layer]
+        sizes = network.unit_block.bincount().tolist()
+        outputs = recording[site, layer, "hidden"].split(sizes, -1)
+        weights = network.contract.weight.split(sizes, 1)
+    pairs = zip(outputs, weights, strict=True)
+    norms = torch.stack([(x @ weight.T).norm(dim=-1) for x, weight in pairs], 1)
+    return norms if gate is None else norms * gate.detach().abs()[..., None]
+
+
 @dataclass(frozen=True)
 class Measure:
     """One measure, by exactly one of three functions.
@@ -110,6 +155,7 @@ class Measure:
     on_loss    from the loss of the references: likewise
     on_corpus  from all sentences together: one number per head, `[heads]`
     records    what `on_prefix` needs recorded: kinds of `model/recording.py`
+    sites      where it is defined: where attention sits, or everywhere
     default    whether it is measured unless others are asked for; no for slow ones
     """
 
@@ -120,6 +166,7 @@ class Measure:
     on_loss: Callable[[LossBatch], Sums] | None = None
     on_corpus: Callable[[WholeCorpus], Tensor] | None = None
     records: frozenset[str] = frozenset({"weights"})
+    sites: tuple[str, ...] = SITES
     default: bool = True
 
     @property
@@ -149,6 +196,11 @@ def _confidence(batch: PrefixBatch) -> Sums:
     )
 
 
+def _activation(batch: PrefixBatch) -> Sums:
+    steps = [count + 1 for count in batch.tokens]
+    return activation_sizes(batch.model, batch.recording, batch.source, steps, batch.attentions)
+
+
 def _ablation(batch: LossBatch) -> Sums:
     tokens = batch.source, batch.target_input, batch.labels
     return ablation(batch.model, *tokens, batch.heads), batch.counts
@@ -170,6 +222,7 @@ MEASURES = Registry(
             "relevance (LRP)",
             on_prefix=_lrp,
             records=KINDS,
+            sites=ALL_SITES,
         ),
         Measure(
             "confidence", "mean of its largest attention weight", "confidence",
@@ -177,24 +230,40 @@ MEASURES = Registry(
         ),
         Measure(
             "ablation", "rise of the loss without it, in nats per target token", "ablation (loss)",
-            on_loss=_ablation,
+            on_loss=_ablation, sites=ALL_SITES,
         ),
         Measure(
             "gradient", "mean |d loss / d gate|, in nats per target token", "gradient",
-            on_loss=_gradient,
+            on_loss=_gradient, sites=ALL_SITES,
         ),
         Measure(
             BLEU, "BLEU points lost without it; slow", "ablation (BLEU)",
-            on_corpus=bleu_losses, default=False,
+            on_corpus=bleu_losses, sites=ALL_SITES, default=False,
         ),
         Measure(
             LRP_SIGNED, "lrp by signed sums, the paper's reading", "signed relevance (LRP)",
-            on_prefix=_lrp_signed, records=KINDS,
+            on_prefix=_lrp_signed, records=KINDS, sites=ALL_SITES,
+        ),
+        Measure(
+            "activation", "mean size of what it adds to the residual stream", "activation",
+            on_prefix=_activation, records=frozenset({"outputs", "hidden", "output"}),
+            sites=ALL_SITES, default=False,
         ),
     ],
 )  # fmt: skip
 
 RANDOM_HELP = "a random number, the same for the same seed and head: a baseline for comparisons"
+
+
+def check_sites(name: str, sites: Iterable[str]) -> None:
+    """Stop where a measure is not defined at one of the sites."""
+    measure = MEASURES[name]
+    outside = [site for site in sites if site not in measure.sites]
+    if outside:
+        raise UserError(
+            f"{name} is not defined at {','.join(outside)} ({SITE_NAMES[outside[0]]}).",
+            f"Measure it at {', '.join(measure.sites)}.",
+        )
 
 
 def explain(column: str) -> str:

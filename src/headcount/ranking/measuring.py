@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ from headcount.ranking.evidence import (
 from headcount.ranking.lrp.descent import AuditRow
 from headcount.ranking.lrp.relevance import RelevanceSums
 from headcount.ranking.lrp.rules import LrpOptions
-from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES
+from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES, Measure
 from headcount.run import Run
 
 Lines = Path | str | Sequence[str]
@@ -227,7 +228,8 @@ class _Measuring:
         )  # fmt: skip
         for measure in self.on_prefix:
             assert measure.on_prefix is not None
-            self.store.put(measure.name, rows, *measure.on_prefix(batch))
+            own = replace(batch, attentions=self._places(measure))
+            self.store.put(measure.name, rows, self._columns(measure), *measure.on_prefix(own))
 
     def _on_loss(self, rows: list[int]) -> None:
         """From what happens to the loss of the references."""
@@ -238,10 +240,20 @@ class _Measuring:
         target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
         labels = padded([[*tokens, ids.eos] for tokens in targets], ids.pad, self.device)
         source = self._source(rows)
-        batch = LossBatch(self.model, source, target_input, labels, self.heads, self.attentions)
         for measure in self.on_loss:
             assert measure.on_loss is not None
-            self.store.put(measure.name, rows, *measure.on_loss(batch))
+            columns, places = self._columns(measure), self._places(measure)
+            heads = [self.heads[column] for column in columns]
+            batch = LossBatch(self.model, source, target_input, labels, heads, places)
+            self.store.put(measure.name, rows, columns, *measure.on_loss(batch))
+
+    def _places(self, measure: Measure) -> list[Place]:
+        """Where a measure is defined, of what is to be measured."""
+        return [place for place in self.attentions if place[0] in measure.sites]
+
+    def _columns(self, measure: Measure) -> Tensor:
+        """The numbers of the heads for which a measure is defined."""
+        return torch.tensor([i for i, h in enumerate(self.heads) if h.site in measure.sites])
 
     def _source(self, rows: list[int]) -> Tensor:
         ids = self.run.source_tokenizer
@@ -269,12 +281,15 @@ class _Measuring:
         self.store.table.copy_(workers.sum(self.store.table.to(workers.device)))
         evidence = self.store.evidence()
         values = {name: each.values() for name, each in evidence.items()}
-        corpus = WholeCorpus(
-            self.run, self.sentences, self.heads, self.settings.search, workers, progress
-        )
         for measure in self.on_corpus:
             assert measure.on_corpus is not None
-            values[measure.name] = measure.on_corpus(corpus)
+            columns = self._columns(measure)
+            heads = [self.heads[column] for column in columns]
+            corpus = WholeCorpus(
+                self.run, self.sentences, heads, self.settings.search, workers, progress
+            )
+            values[measure.name] = torch.full((len(self.heads),), math.nan, dtype=torch.float64)
+            values[measure.name][columns] = measure.on_corpus(corpus).double()
         if self.relevance is None:
             return Measured(self.heads, evidence, values, [], 0, {})
         report = self.relevance.report(workers)

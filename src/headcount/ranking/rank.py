@@ -19,14 +19,14 @@ from headcount.data.fetch import sha256_of
 from headcount.distribution import Workers, connect
 from headcount.errors import UserError
 from headcount.files import owned, read_json, write_json
-from headcount.heads import SITES, Head, HeadTable, parse_sites
+from headcount.heads import ALL_SITES, SITES, Head, HeadTable, kind_of, parse_sites
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
 from headcount.ranking.evidence import Evidence
 from headcount.ranking.lrp.descent import AuditRow
 from headcount.ranking.lrp.rules import LrpOptions
-from headcount.ranking.measures import BLEU, MEASURES, RANDOM
+from headcount.ranking.measures import BLEU, MEASURES, RANDOM, check_sites
 from headcount.ranking.measuring import Lines, Measured, MeasureSettings, load_sentences, measure
 from headcount.registry import name_list
 from headcount.run import WEIGHTS, Run, load_run
@@ -123,7 +123,8 @@ def rank(
     source     a file with one sentence per line, or a list of sentences; `reference` likewise
     by         measures, `"lrp,confidence"` or a list: names of `MEASURES`, some of which need
                references. Default: all that there is text for, but for slow ones
-    sites      which attention, `"enc,cross"` or a list
+    sites      which attention, `"enc,cross"` or a list; also `enc_ff`, `dec_ff` (blocks of units)
+               and `enc_layers`, `dec_layers` (whole blocks)
     rule       for LRP, as are `layer_norm`, `bias`, `attention`, `normalise` and `epsilon`: see
                `LrpOptions`
     prefix     what the decoder reads for LRP and confidence: the model's `own` translation,
@@ -137,18 +138,19 @@ def rank(
     Under torchrun every process gets the same result and the first one writes it, unless `workers`
     says which processes share the work.
     """
-    measures = _measures(by, reference is not None, bleu)
+    sites = parse_sites(sites, ALL_SITES, "site")
+    measures = _measures(by, reference is not None, bleu, sites)
     if prefix not in PREFIXES:
         raise UserError(f"There is no prefix '{prefix}'.", f"Choose {' or '.join(PREFIXES)}.")
     if prefix == "reference" and reference is None:
         raise UserError("The prefix should be the reference, but there is none.", "Give --ref.")
     options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
-    sites = parse_sites(sites)
     with connect(workers) as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
         if not run.model.heads.heads(sites):
             raise UserError(
-                f"{run.folder} has no head left at {','.join(sites)}.", "Choose other --sites."
+                f"{run.folder} has no {kind_of(sites[0])} left at {','.join(sites)}.",
+                "Choose other --sites.",
             )
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)
@@ -199,15 +201,20 @@ def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
     return {head: value for head, value in pairs if not math.isnan(value)}
 
 
-def _measures(by: str | Sequence[str] | None, referenced: bool, bleu: bool) -> tuple[str, ...]:
+def _measures(
+    by: str | Sequence[str] | None, referenced: bool, bleu: bool, sites: Sequence[str]
+) -> tuple[str, ...]:
     """The measures that are asked for, in the order of the registry."""
     if by is None:
-        entries = [m for m in MEASURES.values() if m.default]
+        entries = [m for m in MEASURES.values() if m.default and set(m.sites) & set(sites)]
         names = {m.name for m in entries if referenced or not m.needs_references}
     else:
         names = {MEASURES.find(name).name for name in name_list(by) or [""]}
     names |= {BLEU} if bleu else set()
     wanted = tuple(name for name in MEASURES if name in names)
+    for name in wanted:
+        if not set(MEASURES[name].sites) & set(sites):
+            check_sites(name, sites)
     lacking = [name for name in wanted if MEASURES[name].needs_references and not referenced]
     if lacking:
         raise UserError(

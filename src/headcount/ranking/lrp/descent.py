@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headcount.heads import BLOCKS, stack_of
 from headcount.model.transformer import Transformer
 from headcount.ranking.lrp.maps import Flow, RecordedMaps, Window
 from headcount.ranking.lrp.rules import LrpOptions
@@ -201,7 +202,10 @@ class Descent:
         norm = self.recorded.norm(part, layer)
         if not self.recorded.pre_norm:
             message = self._through(norm, message)
+        if self.recorded.blocks[part, layer].removed:
+            return message
         past, entering = self.recorded.add(part, layer)(message, self.at)
+        entering = self._whole_block(part, layer, entering)
         was_spread = self.spread
         inside = function(part, layer, entering)
         if inside is None:
@@ -210,11 +214,50 @@ class Descent:
             inside = self._through(norm, inside)
         return inside.add_(past if self.spread == was_spread else self._spread(past, 1))
 
+    def _whole_block(self, part: str, layer: int, entering: Tensor) -> Tensor:
+        """Note the relevance of a block, that of its output, and go before its gate."""
+        site = f"{stack_of(part)}_layers"
+        if (site, layer) in self.heads:
+            blocks = self.recorded.model.heads.layers[site][layer]
+            column = blocks.index(BLOCKS[site].index(part))
+            sums = self._sums(entering, self.recording[part, layer, "output"]).sum(-1)
+            self._of_heads(site, layer)[..., column] = sums
+        gate = self.recorded.block_gate(part, layer)
+        if gate is None:
+            return entering
+        return self.maps.gate(entering, gate[: self.window.rows, None, None, None])
+
+    def _sums(self, message: Tensor, activation: Tensor) -> Tensor:
+        """The relevance of neurons, summed over positions: `[rows, starts, width]`."""
+        relevance = self.maps.relevance(message, self.at(activation))
+        if self.neurons:
+            relevance = relevance.abs()
+        return relevance.sum(1) if self.spread else relevance[:, :, 0]
+
+    def _of_heads(self, site: str, layer: int) -> Tensor:
+        """Where the relevance of heads is kept for this window: `[rows, starts, heads]`."""
+        window = self.window
+        return self.heads[site, layer][: window.rows, window.first : window.last]
+
+    def _units(self, part: str, layer: int, message: Tensor) -> Tensor:
+        """Note the relevance of blocks of units; go before their gates."""
+        if (part, layer) in self.heads:
+            sums = self._sums(message, self.recorded.gated(part, layer))
+            kept = self._of_heads(part, layer)
+            kept.zero_().index_add_(-1, self.recorded.networks[part, layer].unit_block, sums)
+        gates = self.recorded.unit_gates(part, layer)
+        if gates is None:
+            return message
+        return self.maps.gate(message, gates[: self.window.rows, None])
+
     def _feed_forward(self, part: str, layer: int, message: Tensor) -> Tensor:
         """The position-wise network; relevance passes through its activation function."""
 
-        def network(part: str, layer: int, entering: Tensor) -> Tensor:
+        def network(part: str, layer: int, entering: Tensor) -> Tensor | None:
             hidden = self._through(self.recorded.linear(part, layer, "contract"), entering)
+            if not self.recorded.networks[part, layer].blocks:
+                return None  # it is only its bias
+            hidden = self._units(part, layer, hidden)
             factor: Tensor | None = None
             if self.recorded.model.config.gated:
                 hidden, factor = self.recorded.product(part, layer)(hidden, self.at)
@@ -279,17 +322,12 @@ class Descent:
         if not attention.heads:
             return None
         shape = (len(attention.heads), attention.head_width)
-        relevance = self.maps.relevance(message, self.at(self.recorded.gated(site, layer)))
-        if self.neurons:
-            relevance = relevance.abs()
-        sums = relevance.sum(1) if self.spread else relevance[:, :, 0]  # [rows, starts, inner]
-        window = self.window
-        place = self.heads[site, layer][: window.rows, window.first : window.last]
-        place.copy_(sums.unflatten(-1, shape).sum(-1))
+        sums = self._sums(message, self.recorded.gated(site, layer))  # [rows, starts, inner]
+        self._of_heads(site, layer).copy_(sums.unflatten(-1, shape).sum(-1))
         message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
         gate = self.recorded.gate(site, layer)
         if gate is not None:
-            gate = gate[: window.rows] if gate.dim() == 2 else gate
+            gate = gate[: self.window.rows] if gate.dim() == 2 else gate
             message = self.maps.gate(message, gate[..., None, None, None])
         return message
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
+from headcount.heads import UNIT_SITES
 from headcount.model.layers import Block
 from headcount.model.primitives import Norm
 from headcount.model.recording import Recording
@@ -232,7 +233,7 @@ ENDS = {
     "out": ("gated", "output"),
     "expand": ("input", "hidden_in"),
     "multiply": ("input", "factor"),
-    "contract": ("hidden", "output"),
+    "contract": ("gated", "output"),
 }
 
 
@@ -255,8 +256,10 @@ class RecordedMaps:
         self.linear_maps = linear_maps
         self.identity_norm = options.layer_norm == "identity"
         self.pre_norm = model.config.norm == "pre"
-        self.attentions = model.attentions()
-        self.norms = _norms(model)
+        self.attentions, self.networks = model.attentions(), model.feed_forwards()
+        self.blocks = {(b.part, b.layer): b for b in model.modules() if isinstance(b, Block)}
+        self.norms: dict[tuple[str, int], nn.Module] = {p: b.norm for p, b in self.blocks.items()}
+        self.norms["enc_out", 0], self.norms["dec_out", 0] = model.encoder_norm, model.decoder_norm
         self._flows: dict[tuple[str, int, str], Any] = {}
 
     def norm(self, part: str, layer: int) -> Flow:
@@ -309,12 +312,18 @@ class RecordedMaps:
         )
 
     def gated(self, site: str, layer: int) -> Tensor:
-        """Outputs of heads after their gates, side by side: `[batch, length, heads * head]`."""
+        """Outputs of heads after their gates, side by side: `[batch, length, heads * head]`.
+
+        Of a feed-forward network its hidden units after theirs: `[batch, length, ff]`.
+        """
         return self._once((site, layer, "gated"), lambda: self._gated(site, layer))
 
     def _gated(self, site: str, layer: int) -> Tensor:
-        if not self.attentions[site, layer].heads:
+        if not self.model.heads.layers[site][layer]:
             return self.recording[site, layer, "output"][..., :0]
+        if site in UNIT_SITES:
+            hidden, gates = self.recording[site, layer, "hidden"], self.unit_gates(site, layer)
+            return hidden if gates is None else hidden * gates
         outputs, gate = self.recording[site, layer, "outputs"], self.gate(site, layer)
         return _side_by_side(outputs if gate is None else outputs * gate[..., None, None])
 
@@ -325,10 +334,24 @@ class RecordedMaps:
             None if gate is None else gate.detach().to(self.linear_maps[site, layer, "out"].weight)
         )
 
+    def unit_gates(self, site: str, layer: int) -> Tensor | None:
+        """The gates on the units of a network, `[1 or batch, 1, ff]`, where there are any."""
+        gates = self.networks[site, layer].unit_gates()
+        return (
+            None if gates is None else gates.detach().to(self.networks[site, layer].expand.weight)
+        )
+
+    def block_gate(self, part: str, layer: int) -> Tensor | None:
+        """The gate on a whole block, `[1 or batch]`, where there is one."""
+        gate = self.blocks[part, layer].block_gate
+        return None if gate is None else gate.detach().to(self.model.output_weight).view(-1)
+
     def _end(self, part: str, layer: int, kind: str) -> Tensor:
         """What is at one end of a map, `[batch, length, width]`."""
         if kind == "gated":
             return self.gated(part, layer)
+        if kind == "output" and (part, layer, "ungated") in self.recording:
+            kind = "ungated"
         tensor = self.recording[part, layer, kind]
         return _side_by_side(tensor) if tensor.dim() == 4 else tensor
 
@@ -341,14 +364,3 @@ class RecordedMaps:
 def _side_by_side(heads: Tensor) -> Tensor:
     """`[batch, heads, length, head]` to `[batch, length, heads * head]`."""
     return heads.transpose(1, 2).flatten(2)
-
-
-def _norms(model: Transformer) -> dict[tuple[str, int], nn.Module]:
-    """Every layer norm by the part that it is recorded at."""
-    norms: dict[tuple[str, int], nn.Module] = {
-        (module.part, module.layer): module.norm
-        for module in model.modules()
-        if isinstance(module, Block)
-    }
-    norms["enc_out", 0], norms["dec_out", 0] = model.encoder_norm, model.decoder_norm
-    return norms

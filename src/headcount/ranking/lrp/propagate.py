@@ -16,7 +16,7 @@ concerns position t alone, so the top layer's messages are kept as one position 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -32,7 +32,7 @@ from headcount.ranking.lrp.rules import RULES, LrpOptions
 
 KINDS = frozenset(
     {"residual", "input", "memory", "queries", "keys", "values", "weights", "outputs"}
-    | {"hidden_in", "hidden", "output", "sum", "result", "activated", "factor"}
+    | {"hidden_in", "hidden", "output", "ungated", "sum", "result", "activated", "factor"}
 )
 """What must be recorded of a forward pass."""
 CPU_MEMORY, MEMORY = 3_000_000, 256_000_000
@@ -52,22 +52,23 @@ class Propagation:
         options: LrpOptions,
         memory: int | None = None,
         source: bool = True,
+        places: Iterable[tuple[str, int]] = (),
     ) -> None:
         """`source` false: stop at the encoder's output, where its heads are not wanted.
 
-        `memory` is how many bytes a message may take.
+        `memory` is how many bytes a message may take. The relevance of all heads is kept, and that
+        of units and blocks at these `places`, `(site, layer)`.
         """
         self.model, self.options = model, options
+        self.places = list(dict.fromkeys([*model.attentions(), *places]))
         self.memory = memory or _default_memory(model, options)
         self.source = source
         self.maps = maps_of(RULES.find(options.rule)(options.epsilon), options)
         self.linear_maps: dict[tuple[str, int, str], LinearMap] = {}
         for (site, layer), attention in model.attentions().items():
             self._add_attention(site, layer, attention)
-        for encoder_layer in model.encoder_layers():
-            self._add_feed_forward(encoder_layer.feed_forward)
-        for decoder_layer in model.decoder_layers():
-            self._add_feed_forward(decoder_layer.feed_forward)
+        for network in model.feed_forwards().values():
+            self._add_feed_forward(network)
 
     def _add_attention(self, site: str, layer: int, attention: Attention) -> None:
         names = ("queries", "keys", "values")
@@ -112,9 +113,10 @@ class Propagation:
         audit = Audit(stations(self.model, self.source), self.maps.loses_nothing)
         audit.steps = sum(max(0, count - first) for count in steps)
         starts = self._starts(recording, steps, first, audit)
+        layers = self.model.heads.layers
         heads = {
-            place: starts.new_zeros(len(steps), max(steps), len(attention.heads))
-            for place, attention in self.model.attentions().items()
+            (site, layer): starts.new_zeros(len(steps), max(steps), len(layers[site][layer]))
+            for site, layer in self.places
         }
         result = Propagated(heads, audit)
         source = recording["enc_out", 0, "result"].shape[1]

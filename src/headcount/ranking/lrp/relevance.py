@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from headcount.distribution import Workers
+from headcount.heads import BLOCKS, stack_of
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import Place, Sums
@@ -31,8 +32,9 @@ FLOOR = 0.01
 class HeadRelevance:
     """Of each sentence: normalised relevance summed over its steps, and how many steps counted.
 
-    `sums` and `counts` `[batch, heads]`. `unusable` `[attentions]` counts the steps in which the
-    heads of an attention add up to (almost) nothing: their shares mean nothing and are left out.
+    `sums` and `counts` `[batch, heads]`. `unusable` `[groups]` counts the steps in which the heads
+    of a group (`share_groups`) add up to (almost) nothing: their shares mean nothing and are left
+    out.
     """
 
     sums: Tensor
@@ -57,11 +59,11 @@ class RelevanceSums:
         self, model: Transformer, options: LrpOptions, attentions: Sequence[Place]
     ) -> None:
         self.attentions, self.options = list(attentions), options
-        source = any(site == "enc" for site, _ in attentions)
-        self.propagation = Propagation(model, options, source=source)
+        source = any(stack_of(site) == "enc" for site, _ in attentions)
+        self.propagation = Propagation(model, options, source=source, places=attentions)
         self.stations = stations(model, source)
         self.steps = torch.zeros(1, dtype=torch.float64)
-        self.unusable = torch.zeros(len(self.attentions), dtype=torch.float64)
+        self.unusable = torch.zeros(len(share_groups(attentions)), dtype=torch.float64)
         self.sums = torch.zeros(len(MEASURED), len(self.stations), dtype=torch.float64)
         self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
         self.last: tuple[Recording, Propagated] | None = None
@@ -78,7 +80,8 @@ class RelevanceSums:
         propagated = self.last[1]
         if signed and self.options.normalise == "neurons":
             options = replace(self.options, normalise=normalise)
-            other = Propagation(self.propagation.model, options, source=self.propagation.source)
+            own = self.propagation
+            other = Propagation(own.model, options, source=own.source, places=self.attentions)
             propagated = other.propagate(recording, steps)
         relevance = head_relevance(propagated, self.attentions, steps, normalise)
         if not signed:
@@ -101,7 +104,7 @@ class RelevanceSums:
             tensor.copy_(workers.sum(tensor.to(workers.device)))
         table = torch.cat([self.sums, largest.amax(0, keepdim=True)])
         steps = int(self.steps)
-        names = [f"{site}.{layer}" for site, layer in self.attentions]
+        names = share_groups(self.attentions)
         unusable = dict(zip(names, map(int, self.unusable.tolist()), strict=True))
         return RelevanceReport(audit_rows(self.stations, table, steps), steps, unusable)
 
@@ -109,10 +112,11 @@ class RelevanceSums:
 def head_relevance(
     propagated: Propagated, attentions: Sequence[Place], steps: Sequence[int], normalise: str
 ) -> HeadRelevance:
-    """Shares of the heads of each attention, for each sentence summed over its steps."""
+    """Shares of the heads of each group, for each sentence summed over its steps."""
     sums, counts, unusable = [], [], []
-    for place in attentions:
-        relevance = propagated.heads[place].double()  # [batch, steps, heads]
+    for places in share_groups(attentions).values():
+        # [batch, steps, heads]
+        relevance = torch.cat([propagated.heads[place] for place in places], -1).double()
         shares, usable = layer_shares(relevance, normalise)
         real = _real(steps, relevance.device)
         unusable.append((real & ~usable).sum())
@@ -122,6 +126,18 @@ def head_relevance(
     return HeadRelevance(
         torch.cat(sums, 1), torch.cat(counts, 1), torch.stack(unusable), propagated.audit
     )
+
+
+def share_groups(places: Sequence[Place]) -> dict[str, list[Place]]:
+    """What shares relevance, by name: the heads of an attention, the units of a network.
+
+    Whole blocks share that of their stack: two or three blocks of one layer would say little.
+    """
+    groups: dict[str, list[Place]] = {}
+    for site, layer in places:
+        name = site if site in BLOCKS else f"{site}.{layer}"
+        groups.setdefault(name, []).append((site, layer))
+    return groups
 
 
 def layer_shares(relevance: Tensor, normalise: str) -> tuple[Tensor, Tensor]:
