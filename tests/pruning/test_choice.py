@@ -62,7 +62,7 @@ def test_what_is_no_column_of_numbers_is_refused_before_anything_is_written(
     run = load_run(baseline)
     check_choice(make_settings(keep=1, by="other", sites="dec"), run)
     for method in METHODS.values():
-        check_choice(make_settings(**{method.needs: 1}, by=method.name), run)
+        check_choice(make_settings(**{method.needs: 2}, by=method.name), run)
     check_choice(make_settings(keep=1), run)
 
 

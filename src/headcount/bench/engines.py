@@ -5,20 +5,131 @@ Sentences are tokenised before the clock starts, as in `headcount.bench.runs`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from headcount.bench.runs import LARGE, Timing, interleaved
-from headcount.interop.ctranslate2_export import engine_tokens, open_translator
+import torch
+
+from headcount.bench.runs import LARGE, Timing, interleaved, seconds_in_turns
+from headcount.interop.checking import require_extra
+from headcount.interop.ctranslate2_export import (
+    build_spec,
+    engine_tokens,
+    open_translator,
+    write_ctranslate2,
+)
 from headcount.interop.export import export
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
+from headcount.registry import Registry
 from headcount.run import Run, load_run
+from headcount.translation import translate_tokens
 
 Task = Callable[[], int]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Something that translates with a run.
+
+    fills    whether a layer has every block, and all attentions of a stack the same heads: what a
+             pruned model lacks is filled up with zeros
+    prepare  from a run, a new folder and tokenised sentences to a function that translates a batch
+             of them, by (indices, beam, length): every output has exactly that length
+    """
+
+    name: str
+    help: str
+    fills: bool
+    prepare: Callable[[Run, Path, Sequence[Sequence[int]]], Callable[[range, int, int], object]]
+
+
+def _own(
+    run: Run, folder: Path, sources: Sequence[Sequence[int]]
+) -> Callable[[range, int, int], object]:
+    def translate(batch: range, beam: int, length: int) -> object:
+        search = Search(beam=beam, max_ratio=0, max_extra=length, min_length=length)
+        return translate_tokens(run, [sources[i] for i in batch], search)
+
+    return translate
+
+
+def _ctranslate2(precision: str) -> Any:
+    def prepare(
+        run: Run, folder: Path, sources: Sequence[Sequence[int]]
+    ) -> Callable[[range, int, int], object]:
+        require_extra("ctranslate2")
+        folder.mkdir(parents=True)
+        write_ctranslate2(build_spec(run)[0], folder, precision)
+        engine, tokens = open_translator(folder), engine_tokens(run, sources)
+
+        def translate(batch: range, beam: int, length: int) -> object:
+            return engine.translate_batch(
+                [tokens[i] for i in batch],
+                beam_size=beam,
+                max_batch_size=len(batch),
+                max_decoding_length=length,
+                min_decoding_length=length,
+            )
+
+        return translate
+
+    return prepare
+
+
+ENGINES = Registry(
+    "engine",
+    [
+        Engine("headcount", "this package", False, _own),
+        Engine("ctranslate2", "CTranslate2, float32", True, _ctranslate2("float32")),
+        Engine("ctranslate2-int8", "CTranslate2, int8", True, _ctranslate2("int8")),
+    ],
+)
+
+
+def time_runs(
+    runs: Sequence[Run],
+    sources: Sequence[Sequence[int]],
+    engine: str,
+    *,
+    batch: int,
+    beam: int,
+    length: int,
+    rounds: int = 12,
+    progress: Progress = silent,
+) -> list[float]:
+    """Seconds per sentence of runs that translate tokenised sentences in an engine, in turns.
+
+    All outputs have the same length. A run's time is its best one: whatever else the machine does
+    can only make it longer. With one thread on a CPU it is the processor's time.
+    """
+    by_length = sorted(sources, key=len)
+    batches = [
+        range(first, min(first + batch, len(by_length)))
+        for first in range(0, len(by_length), batch)
+    ]
+    alone = torch.get_num_threads() == 1 and runs[0].model.output_weight.device.type == "cpu"
+
+    def task(translate: Callable[[range, int, int], object]) -> Task:
+        def work() -> int:
+            for each in batches:
+                translate(each, beam, length)
+            return len(by_length)
+
+        return work
+
+    with TemporaryDirectory() as temporary:
+        prepare = ENGINES.find(engine).prepare
+        tasks = [
+            {"": task(prepare(run, Path(temporary) / str(number), by_length))}
+            for number, run in enumerate(runs)
+        ]
+        clock = time.process_time if alone else time.perf_counter
+        return [min(each[""]) for each in seconds_in_turns(tasks, rounds, progress, clock)]
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,17 @@ def interleaved(
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Timing]]:
     """Timings of each contestant's tasks; a task returns how many sentences it has worked on."""
+    seconds = seconds_in_turns(tasks, rounds, progress, clock)
+    return [{name: Timing.of(each[name]) for name in each} for each in seconds]
+
+
+def seconds_in_turns(
+    tasks: Sequence[dict[str, Callable[[], int]]],
+    rounds: int,
+    progress: Progress = silent,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[dict[str, list[float]]]:
+    """Seconds per sentence of each contestant's tasks in every round."""
     seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
     for number in range(rounds + 1):
         for name in tasks[0]:
@@ -68,7 +79,7 @@ def interleaved(
                 if number:  # the first round warms up
                     seconds[contestant][name].append(took / sentences)
         progress("Timing", number + 1, rounds + 1)
-    return [{name: Timing.of(each[name]) for name in each} for each in seconds]
+    return seconds
 
 
 def peak_memory(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int]:

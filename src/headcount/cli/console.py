@@ -57,6 +57,7 @@ def check_values(options: Mapping[str, Any]) -> None:
 REGISTRIES = {
     "corpora": ("headcount.data.corpora", "corpora_help"),
     "exports": ("headcount.interop.export", "EXPORTS"),
+    "engines": ("headcount.bench.engines", "ENGINES"),
     "families": ("headcount.interop.families", "FAMILIES"),
     "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),

@@ -59,7 +59,13 @@ SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 def prune(
     run: Path = typer.Argument(..., help="The run to prune; it is only read."),
     train: Path = TRAIN,
-    out: Path = typer.Option(..., "--out", help="The run folder to write."),
+    out: Path | None = typer.Option(None, "--out", help="The run folder to write."),
+    plan: bool = typer.Option(
+        False,
+        "--plan",
+        help="Only print what keeping --keep at --sites would give, and at most could: parameters,"
+        " multiply-adds, predicted time.",
+    ),
     penalty: float | None = typer.Option(
         None,
         "--penalty",
@@ -70,10 +76,20 @@ def prune(
         "--keep",
         help="Keep exactly this many heads; at several sites: enc=12,enc_ff=40.",
     ),
+    speedup: float | None = typer.Option(
+        None, "--speedup", help="Prune until a translation is this many times as fast: 1.5."
+    ),
+    engine: str | None = typer.Option(
+        None, "--engine", help="Where --speedup is measured. Default: headcount. {engines}."
+    ),
+    batch: int | None = typer.Option(
+        None, "--batch", min=1, help="With how many sentences at a time. Default: 1."
+    ),
     by: str | None = typer.Option(
         None,
         "--by",
-        help="How heads are chosen. Default: gates with --penalty, exact with --keep. {methods}."
+        help="How heads are chosen. Default: gates with --penalty, exact with --keep, timed with"
+        " --speedup. {methods}."
         " With --keep also any column of numbers in the run's head table.",
     ),
     even: bool = EVEN,
@@ -120,9 +136,17 @@ def prune(
     from headcount.pruning.settings import make_settings
     from headcount.run import load_config, resolve_run
 
+    if plan:
+        _print_plan(run, train, keep, sites, ff_block, engine, batch, json, quiet)
+        return
+    if out is None:
+        raise UserError("There is no folder for the pruned run.", "Name it with --out.")
     settings = make_settings(
         penalty=penalty,
         keep=keep,
+        speedup=speedup,
+        engine=engine,
+        batch=batch,
         by=by,
         even=even,
         sites=sites,
@@ -168,6 +192,52 @@ def prune(
     results.print(_summary(pruned, record), soft_wrap=True)
 
 
+def _print_plan(
+    run: Path,
+    train: Path,
+    keep: str | None,
+    sites: str | None,
+    ff_block: int | None,
+    engine: str | None,
+    batch: int | None,
+    json: bool,
+    quiet: bool,
+) -> None:
+    """The table of `--plan`."""
+    from headcount.pruning.plan import make_plan
+
+    costs, rows = make_plan(
+        run, train, keep, sites, ff_block, engine, batch, progress=StageReporter(quiet)
+    )
+    if json:
+        print_json({"costs": costs.to_json(), "sites": [row.to_json() for row in rows]})
+        return
+    from rich.table import Table
+
+    table = Table(title=str(run), title_justify="left")
+    table.add_column("")
+    for name in ("have", "keep", "parameters", "multiply-adds", "speed", "at most", "by counts"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(
+            row.site,
+            str(row.have),
+            "" if row.keep is None else str(row.keep),
+            f"{-row.parameters:.1%}",
+            f"{-row.products:.1%}",
+            f"{row.speedup:.2f}x",
+            f"{row.ceiling:.2f}x",
+            f"{row.product_ceiling:.2f}x",
+        )
+    results.print(table)
+    results.print(
+        f"{costs.engine}, batch {costs.batch}, beam {costs.beam}: {1e3 * costs.full:.2f} ms per"
+        f" sentence now; predictions of half of everything are {costs.error:+.0%} off. At most: if"
+        " all of it went, predicted, and if only multiply-adds counted.",
+        soft_wrap=True,
+    )
+
+
 def training_updates(updates: int | None, finetune: int | None, no_finetune: bool) -> int | None:
     """The number of updates that the options ask for."""
     if not no_finetune:
@@ -197,6 +267,13 @@ def _summary(run: Run, record: dict[str, Any]) -> str:
     for name in ("before", "after"):
         if name in record:
             lines.append(f"{name:6}  {quality(record[name])}")
+    if record.get("speed"):
+        speed = record["speed"]
+        lines.append(
+            f"speed   {speed['measured']:.2f} times as fast (asked for {speed['asked']:g}, promised"
+            f" {speed['promised']:.2f}): {speed['engine']}, batch {speed['batch']},"
+            f" beam {speed['beam']}"
+        )
     before, after = record["baseline"]["parameters"], record["parameters"]
     lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
     return "\n".join(lines)

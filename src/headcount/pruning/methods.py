@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from headcount.pruning.by_score import ScoredHeads, measured_scores, seeded_scores
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.selection import Request, Selection
+from headcount.pruning.timed import TimedGates
 from headcount.pruning.top_k import TopKGates
 from headcount.ranking.measures import MEASURES
 from headcount.registry import Registry
@@ -26,7 +27,10 @@ if TYPE_CHECKING:
 
     Scores = Callable[[Run, PruneSettings, Corpus, Workers], Mapping[Head, float]]
 
-GATES, EXACT, RANDOM = "gates", "exact", "random"
+GATES, EXACT, TIMED, RANDOM = "gates", "exact", "timed", "random"
+
+NEEDS = {"penalty": "a penalty", "keep": "a number of heads to keep", "speedup": "a speed-up"}
+"""What says how much stays, in words."""
 
 ALIASES = {
     "hard concrete": GATES,
@@ -42,7 +46,8 @@ ALIASES = {
 class Method:
     """One way to choose heads.
 
-    needs     what says how many heads stay: the price of an open head, or their number
+    needs     what says how many heads stay: the price of an open head, their number, or how fast
+              the model is to be
     make      its `Selection`, from what is asked for
     scores    where it ranks heads: how to get their scores; else training decides
     label     what tables and legends call it, and `colour` its colour in figures
@@ -53,7 +58,7 @@ class Method:
     help: str
     label: str
     colour: str
-    needs: Literal["penalty", "keep"]
+    needs: Literal["penalty", "keep", "speedup"]
     make: Callable[[Request], Selection]
     scores: Scores | None = None
     gate_learning_rate: float = 0.1
@@ -102,6 +107,15 @@ METHODS = Methods(
             colour="#d55e00",
             needs="keep",
             make=TopKGates.of,
+        ),
+        Method(
+            name=TIMED,
+            help="learned gates whose price is the time they cost, until the model is fast enough",
+            label="learned, by time",
+            colour="#f0a202",
+            needs="speedup",
+            make=TimedGates.of,
+            gate_learning_rate=0.05,
         ),
         Method(
             name=RANDOM,

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.bench.costs import Costs
 from headcount.config import Config
 from headcount.data.batches import collate
 from headcount.data.corpus_folder import corpus_of_run, count_pairs, load_corpus
@@ -123,10 +124,11 @@ class Pruning:
             source.source_frequencies,
         )
         scores = self._scores(source)
+        costs = Costs(**record["costs"]) if record.get("costs") else None
         self.objective = GatedObjective(
             model,
             config.training.label_smoothing,
-            make_selection(settings, model.heads, workers.device, scores),
+            make_selection(settings, model.heads, workers.device, scores, costs),
             teacher=teacher,
             choosing=settings.choosing,
             finetune=settings.finetune or 0,

@@ -9,8 +9,9 @@ from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
 from headcount.pruning.process import Pruning, check_corpus, close
-from headcount.pruning.record import new_record, open_record, read_record
+from headcount.pruning.record import is_begun, new_record, open_record, read_record, write_record
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
+from headcount.pruning.timed import compare_speed, known_costs
 from headcount.run import Run, load_run, regroup
 from headcount.training.distillation import load_teacher
 from headcount.training.train import Observer
@@ -24,6 +25,9 @@ def prune(
     *,
     penalty: float | None = None,
     keep: int | str | dict[str, int] | None = None,
+    speedup: float | None = None,
+    engine: str | None = None,
+    batch: int | None = None,
     by: str | None = None,
     even: bool = False,
     sites: str | Sequence[str] | None = None,
@@ -75,11 +79,16 @@ def prune(
         training = settings.training(source.config.training, source.folder)
         example = load_teacher(training, source, workers.device)
         if workers.leader:
-            open_record(out, new_record(source, train, settings, training.teacher), resume)
+            costs = None if is_begun(out) else known_costs(source, train, settings, progress)
+            open_record(out, new_record(source, train, settings, training.teacher, costs), resume)
         workers.wait()
         record = read_record(out)
         if "after" not in record:
             Pruning(source, train, out, settings, record, progress, observe, workers, example).run()
+        if workers.leader and settings.speedup and "speed" not in record:
+            again = regroup(load_run(baseline, workers.device), settings.ff_block)
+            record["speed"] = compare_speed(again, load_run(out, workers.device), train, record)
+            write_record(out, record)
         if workers.leader and not record["finished"]:
             close(out)
         workers.wait()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from headcount.bench.costs import Costs
 from headcount.data.corpus_folder import corpus_of_run
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
@@ -26,7 +27,11 @@ Record = dict[str, Any]
 
 
 def new_record(
-    baseline: Run, train: Path, settings: PruneSettings, teacher: Path | None = None
+    baseline: Run,
+    train: Path,
+    settings: PruneSettings,
+    teacher: Path | None = None,
+    costs: Costs | None = None,
 ) -> Record:
     """What is known before the first update."""
     return {
@@ -42,6 +47,7 @@ def new_record(
             "parameters": count_parameters(baseline.model),
         },
         "teacher": None if teacher is None else {"run": str(teacher), "weights": _hash(teacher)},
+        "costs": None if costs is None else costs.to_json(),
     }
 
 
@@ -70,6 +76,11 @@ def read_record(folder: Path) -> Record:
         raise UserError(f"{folder} was not made by `headcount prune`.", "Choose another --out.")
     record: Record = read_json(path)
     return record
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a pruning into this folder has begun."""
+    return (folder / PRUNING).is_file()
 
 
 def is_finished(folder: Path) -> bool:

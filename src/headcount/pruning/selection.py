@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from headcount.heads import Head
+from headcount.heads import Head, HeadLayout
 
 if TYPE_CHECKING:
+    from headcount.bench.costs import Costs
     from headcount.pruning.settings import PruneSettings
 
 
@@ -27,6 +28,8 @@ class Request:
     updates   in which heads are chosen
     groups    indices into `heads`, and `budgets`: how many of each group stay; with `keep` only
     scores    one number per head, larger means that it matters more; for methods that rank heads
+    layout    what the model has at all sites
+    costs     what its parts cost in time; with `speedup` only
     prices    what each open head costs as a multiple of the penalty; without them 1 each
     """
 
@@ -38,6 +41,8 @@ class Request:
     budgets: Sequence[int] = ()
     scores: Mapping[Head, float] | None = None
     prices: Sequence[float] | None = None
+    layout: HeadLayout | None = None
+    costs: Costs | None = None
 
 
 class Selection(ABC):

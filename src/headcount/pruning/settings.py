@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 import torch
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
+from headcount.bench.costs import Costs
+from headcount.bench.engines import ENGINES
 from headcount.config import Config, Count, Positive, Section, TrainingConfig
 from headcount.errors import UserError
 from headcount.heads import (
@@ -23,7 +25,16 @@ from headcount.heads import (
     stack_of,
 )
 from headcount.pruning.by_score import numbers_of
-from headcount.pruning.methods import EXACT, GATES, METHODS, Method, canonical, method_named
+from headcount.pruning.methods import (
+    EXACT,
+    GATES,
+    METHODS,
+    NEEDS,
+    TIMED,
+    Method,
+    canonical,
+    method_named,
+)
 from headcount.pruning.selection import Request, Selection
 from headcount.ranking.measures import MEASURES, check_sites
 from headcount.registry import name_list
@@ -47,15 +58,18 @@ def _named_sites(settings: dict[str, Any]) -> tuple[Site, ...]:
 
 
 class PruneSettings(Section):
-    """One pruning. Exactly one of `penalty` and `keep` is given.
+    """One pruning. Exactly one of `penalty`, `keep` and `speedup` is given.
 
     Heads stand for whatever the sites have: heads, blocks of units, whole blocks.
 
     penalty             what an open head costs, in nats per target token
     keep                how many heads stay: of all sites together where these are of one kind, or
                         of each site, `{"enc": 12, "enc_ff": 40}`, written `enc=12,enc_ff=40`
+    speedup             how many times as fast the model is to be, in the `engine`
+                        (`bench.engines.ENGINES`) with a `batch` of sentences
     by                  a method of `pruning.methods.METHODS`, or a column of the run's head table;
-                        by default `gates` with a penalty and `exact` with a number of heads
+                        by default `gates` with a penalty, `exact` with a number of heads and
+                        `timed` with a speed-up
     even                with `keep`: the same number in each layer of the sites
     sites               where heads are pruned; by default those of `keep`, else `enc`
     ff_block            units of feed-forward networks that are pruned together; by default the
@@ -81,6 +95,9 @@ class PruneSettings(Section):
 
     penalty: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
     keep: Count | dict[Site, Count] | None = None
+    speedup: Annotated[float, Field(gt=1, allow_inf_nan=False)] | None = None
+    engine: str | None = None
+    batch: Positive | None = None
     by: str | None = None
     even: bool = False
     sites: tuple[Site, ...] = Field(default_factory=_named_sites)
@@ -129,6 +146,13 @@ class PruneSettings(Section):
     def _parse_parts(cls, value: Any) -> Any:
         return name_list(value) if isinstance(value, str) else value
 
+    @field_validator("engine")
+    @classmethod
+    def _known_engine(cls, name: str | None) -> str | None:
+        if name is not None and name not in ENGINES:
+            raise ValueError(f"choose among {', '.join(ENGINES)}")
+        return name
+
     @field_validator("by")
     @classmethod
     def _current_name(cls, name: str | None) -> str | None:
@@ -136,13 +160,13 @@ class PruneSettings(Section):
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
-        if (self.penalty is None) == (self.keep is None):
-            raise ValueError("give either a penalty or a number of heads to keep")
+        if sum(each is not None for each in (self.penalty, self.keep, self.speedup)) != 1:
+            raise ValueError("give either a penalty or a number of heads to keep, or a speed-up")
         method = self.method
-        if method.needs == "keep" and self.keep is None:
-            raise ValueError(f"{method.name} needs a number of heads to keep")
-        if method.needs == "penalty" and self.penalty is None:
-            raise ValueError(f"{method.name} needs a penalty")
+        if getattr(self, method.needs) is None:
+            raise ValueError(f"{method.name} needs {NEEDS[method.needs]}")
+        if self.speedup is None and (self.engine or self.batch):
+            raise ValueError("--engine and --batch say where --speedup is measured")
         if self.even and self.keep is None:
             raise ValueError("even layers need a number of heads to keep")
         if self.from_scratch and method.scores:
@@ -165,7 +189,7 @@ class PruneSettings(Section):
     @property
     def method(self) -> Method:
         """How heads are chosen."""
-        default = GATES if self.penalty is not None else EXACT
+        default = GATES if self.penalty is not None else EXACT if self.speedup is None else TIMED
         return method_named(self.by or default)
 
     @property
@@ -205,6 +229,8 @@ class PruneSettings(Section):
             "warmup": warmup,
             "gate_learning_rate": self.gate_learning_rate or self.method.gate_learning_rate,
             "batch_tokens": self.batch_tokens or training.batch_tokens,
+            "engine": self.engine or (self.speedup and "headcount"),
+            "batch": self.batch or (self.speedup and 1),
             "distil": self.distil or (DISTIL if self.teacher or self.distil_states else None),
         }
         return PruneSettings(**(self.model_dump() | filled))
@@ -336,9 +362,15 @@ def make_selection(
     layout: HeadLayout,
     device: torch.device,
     scores: Mapping[Head, float] | None,
+    costs: Costs | None = None,
 ) -> Selection:
-    """The selection that the (resolved) settings ask for; `scores` where the method ranks heads."""
+    """The selection that the (resolved) settings ask for.
+
+    `scores` where the method ranks heads, `costs` where it goes by time.
+    """
     groups, numbers = budgets(settings, layout)
     heads, updates = layout.heads(settings.sites), max(1, settings.choosing)
-    request = Request(settings, heads, device, updates, groups, numbers, scores)
+    request = Request(
+        settings, heads, device, updates, groups, numbers, scores, layout=layout, costs=costs
+    )
     return settings.method.make(request)

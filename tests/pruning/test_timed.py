@@ -1,0 +1,209 @@
+"""Pruning by time: expectations against all models, choices that keep promises, refusals, plans."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from headcount.bench import costs as costs_module
+from headcount.bench.costs import Costs
+from headcount.cli import main
+from headcount.errors import UserError
+from headcount.heads import ALL_SITES, BLOCKS, HeadLayout
+from headcount.model.arithmetic import count_parameters
+from headcount.pruning import timed as timed_module
+from headcount.pruning.plan import make_plan
+from headcount.pruning.prune import prune
+from headcount.pruning.record import read_record
+from headcount.pruning.timed import TimedGates
+from headcount.run import Run
+
+SITES = ("enc", "enc_layers")
+LAYOUT = HeadLayout.full(2, 1, 2, 1, units=(1, 1))
+BLOCK = {"enc": 0.5, "enc_ff": 1.0, "dec": 0.1, "cross": 0.1, "dec_ff": 0.1}
+UNIT = {"enc": 0.3, "enc_ff": 0.2, "dec": 0.1, "cross": 0.1, "dec_ff": 0.1}
+
+
+def price(layout: HeadLayout) -> float:
+    return 2 + sum(
+        BLOCK[site] * (len(units) > 0) + UNIT[site] * len(units)
+        for site in BLOCK
+        for units in layout.layers[site]
+    )
+
+
+def make_gates(speedup: float, engine: str = "headcount", updates: int = 100) -> TimedGates:
+    costs = Costs(engine, 1, 4, 5, True, price(LAYOUT), 2.0, BLOCK, UNIT)
+    return TimedGates(
+        LAYOUT.heads(SITES),
+        torch.device("cpu"),
+        costs=costs,
+        layout=LAYOUT,
+        speedup=speedup,
+        updates=updates,
+        warmup=0,
+        patience=20,
+        start=2.5,
+    )
+
+
+def test_expected_time_is_the_mean_over_all_models() -> None:
+    gates = make_gates(1.5)
+    with torch.no_grad():
+        gates.logits.copy_(
+            torch.randn(len(gates.heads), generator=torch.Generator().manual_seed(1))
+        )
+    probabilities = gates.distribution.open_probability(gates.logits.detach()).double()
+    mean = 0.0
+    for state in product((0, 1), repeat=len(gates.heads)):
+        there = torch.tensor(state)
+        weight = float(torch.where(there > 0, probabilities, 1 - probabilities).prod())
+        kept = [head for head, on in zip(gates.heads, state, strict=True) if on]
+        mean += weight * price(LAYOUT.keeping(kept, SITES))
+    assert float(gates.time().detach()) == pytest.approx(mean / price(LAYOUT), rel=1e-4)
+
+
+@pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
+@pytest.mark.parametrize("seed", range(4))
+def test_every_choice_keeps_the_promise_and_wastes_nothing(engine: str, seed: int) -> None:
+    gates = make_gates(1.4, engine)
+    with torch.no_grad():
+        gates.logits.copy_(
+            torch.randn(len(gates.heads), generator=torch.Generator().manual_seed(seed))
+        )
+    kept = gates.kept()
+    costs = gates.costs
+
+    def share(heads: Sequence[Any]) -> float:
+        return costs.seconds(LAYOUT.keeping(heads, SITES)) / costs.full
+
+    assert share(kept) <= 1 / 1.4 + 1e-6
+    # A head in a block that is closed, or a block without heads, may come back for nothing.
+    for head in gates.closed():
+        more = share([*kept, head])
+        assert more > 1 / 1.4 or more == pytest.approx(share(kept))
+
+
+def test_the_price_is_found_that_reaches_the_goal() -> None:
+    """Without a loss that objects, gates close until the expected time is the goal, and stay."""
+    gates = make_gates(1.6, updates=300)
+    optimiser = torch.optim.Adam(gates.parameters(), lr=0.05, betas=(0.9, 0.98))
+    # Every gate is worth something, the first ones more.
+    worth = torch.linspace(0.5, 0.01, len(gates.heads))
+    for update in range(1, 601):
+        torch.manual_seed(update)
+        gates.begin(update)
+        optimiser.zero_grad()
+        loss = gates.penalty() - (worth * gates.gates()).sum()
+        loss.backward()
+        optimiser.step()
+    assert float(gates.time().detach()) == pytest.approx(1 / 1.6, abs=0.04)
+    assert gates.weight > 0
+    assert gates.metrics()["time_price"] == gates.weight
+    other = make_gates(1.6)
+    other.load_state(gates.state())
+    assert other.weight == gates.weight
+    assert torch.equal(other.is_open(), gates.is_open())
+
+
+@pytest.fixture
+def by_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that goes by the size of models: real ones would make tests depend on the machine."""
+
+    def clock(runs: Sequence[Run], *arguments: Any, **options: Any) -> list[float]:
+        return [price(run.model.heads) for run in runs]
+
+    for module in (costs_module, timed_module):
+        monkeypatch.setattr(module, "time_runs", clock)
+
+
+QUICK = {"updates": 10, "finetune": 3, "bleu_sentences": 4, "gate_learning_rate": 0.5}
+
+
+def test_a_pruning_says_what_was_promised_and_measured(
+    by_size: None, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    given = {"speedup": 1.3, "sites": "enc,enc_ff,enc_layers", **QUICK}
+    run = prune(baseline, corpus, tmp_path / "out", **given)
+    record = read_record(tmp_path / "out")
+    speed = record["speed"]
+    assert speed["asked"] == 1.3
+    assert speed["promised"] >= 1.3
+    assert speed["measured"] == pytest.approx(speed["promised"], rel=1e-4)
+    assert record["method"] == "timed"
+    assert record["largest_logit_difference"] <= 1e-5
+    assert record["settings"]["engine"] == "headcount"
+    assert price(run.model.heads) < record["costs"]["full"]
+
+
+def test_killed_and_resumed_equals_not_killed(
+    by_size: None, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    given = {"speedup": 1.3, "sites": "enc,enc_layers", "distil": 0.5, **QUICK}
+    prune(baseline, corpus, tmp_path / "whole", **given)
+
+    def stop(line: dict[str, Any]) -> None:
+        if line["update"] == 5:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        prune(baseline, corpus, tmp_path / "parts", **given, observe=stop)
+    prune(baseline, corpus, tmp_path / "parts", **given, resume=True)
+    one, other = (load_file(tmp_path / n / "model.safetensors") for n in ("whole", "parts"))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    records = [read_record(tmp_path / name) for name in ("whole", "parts")]
+    assert records[0]["kept"] == records[1]["kept"]
+    assert records[0]["speed"] == records[1]["speed"]
+
+
+def test_a_target_that_no_pruning_reaches(
+    by_size: None, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=r"without anything at enc .* is 1\.\d\d times as fast"):
+        prune(baseline, corpus, tmp_path / "out", speedup=9, sites="enc", **QUICK)
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_plan_is_printed_without_a_folder_to_write(
+    by_size: None,
+    baseline: Path,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["headcount", "prune", str(baseline), "--train", str(corpus)]
+    monkeypatch.setattr("sys.argv", [*command, "--plan", "--keep", "enc=2,enc_layers=3", "--quiet"])
+    main()
+    printed = capsys.readouterr().out
+    assert "together" in printed
+    assert "headcount, batch 1" in printed
+    monkeypatch.setattr("sys.argv", [*command, "--keep", "2"])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    assert "Name it with --out" in capsys.readouterr().err
+
+
+def test_a_plan_counts_what_a_pruning_gives(
+    by_size: None, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    costs, rows = make_plan(baseline, corpus, "enc=2,enc_ff=0")
+    assert [row.site for row in rows] == ["enc", "enc_ff", "together"]
+    pruned = prune(
+        baseline, corpus, tmp_path / "out", keep="enc=2,enc_ff=0", by="random", updates=0, even=True
+    )
+    before = read_record(tmp_path / "out")["baseline"]["parameters"]
+    assert rows[-1].parameters == pytest.approx(1 - count_parameters(pruned.model) / before)
+    assert rows[-1].speedup == pytest.approx(costs.full / price(pruned.model.heads), rel=1e-3)
+    assert rows[-1].ceiling >= rows[-1].speedup
+    _, ceilings = make_plan(baseline, corpus, sites=",".join(ALL_SITES))
+    assert all(row.keep is None and row.speedup == pytest.approx(1) for row in ceilings)
+    assert all(row.ceiling > 1.01 and row.product_ceiling > 1.01 for row in ceilings)
+    assert {row.site for row in ceilings} == {*ALL_SITES, "together"}
+    assert set(BLOCKS) <= {row.site for row in ceilings}
