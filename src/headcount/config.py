@@ -174,6 +174,10 @@ class ModelConfig(Section):
     """A bias for each logit."""
     output_network: bool = False
     """Linear map, activation and norm before the output layer: BERT's masked-language head."""
+    classes: tuple[str, ...] = ()
+    """Names of the classes of an encoder that classifies sentences instead of writing tokens."""
+    class_activation: Literal["tanh", "relu"] = "tanh"
+    """Of the linear map before that output layer."""
     max_positions: Annotated[int, Field(ge=2, le=10**6)] = 1024
     """Tokens that a sentence may have, EOS or START counted; at least 2: one besides it."""
     first_tokens: tuple[Count, ...] = ()
@@ -210,6 +214,11 @@ class ModelConfig(Section):
                 f"width {self.width} is odd; sine and cosine positions need an even one"
             )
         return self
+
+    @property
+    def predicts(self) -> bool:
+        """Whether there are logits; an encoder without an output head has none."""
+        return bool(self.decoder_layers or self.output_network or self.classes)
 
     def heads_at(self, site: str) -> int:
         """Heads in one layer of a site, before any is pruned."""

@@ -212,10 +212,11 @@ class Maker:
         }
         if kind.endswith("Roberta"):  # its head always has gelu
             sizes["hidden_act"] = "gelu"
+        heads_there = ["ForMaskedLM", "ForSequenceClassification", "Model"]
+        head = changes.pop("head", None) or rng.choice(heads_there)
         config = getattr(self.transformers, f"{kind}Config")(**(sizes | changes))
-        masked = rng.random() < 0.5
-        name = f"{kind}ForMaskedLM" if masked else f"{kind}Model"
-        model = getattr(self.transformers, name)(config).eval()
+        config.id2label = {i: f"class {i}" for i in range(rng.randint(2, 5))}
+        model = getattr(self.transformers, f"{kind}{head}")(config).eval()
         return Checkpoint(folder, model, tokenizer, {}, {})
 
     def _word_piece(self) -> Any:

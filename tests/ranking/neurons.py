@@ -186,22 +186,35 @@ class ReferenceModel:
         self.pre_norm = model.config.norm == "pre"
 
     def run(self, source: list[int], prefix: list[int]) -> list[Neuron]:
-        """The top-1 logit of every step."""
+        """The top-1 logit of every step; of an encoder alone, of what it predicts."""
         model = self.model
         x = self.source = self._embed(model.source_embedding, source)
         for layer in model.encoder:
             x = self._attention(layer.self_attention, x, x, False)
             x = self._feed_forward(layer.feed_forward, x)
         memory = self._final_norm(model.encoder_norm, x)
+        if not model.decoder:
+            states = memory[:1] if model.config.classes else memory
+            return self._tops([self._output(model.output_network, state) for state in states])
         x = self.prefix = self._embed(model.target_embedding, prefix)
         for layer in model.decoder:
             x = self._attention(layer.self_attention, x, x, True)
             x = self._attention(layer.cross_attention, x, memory, False)
             x = self._feed_forward(layer.feed_forward, x)
-        states = self._final_norm(model.decoder_norm, x)
+        return self._tops(self._final_norm(model.decoder_norm, x))
+
+    def _tops(self, states: list[Vector]) -> list[Neuron]:
+        model = self.model
         rows = model.output_weight.tolist()
         biases = [0.0] * len(rows) if model.output_bias is None else model.output_bias.tolist()
         return [self._top(state, rows, biases) for state in states]
+
+    def _output(self, network, state: Vector) -> Vector:
+        """Linear map, activation, and norm where there is one."""
+        linear = network.linear
+        hidden = self.network.linear(state, linear.weight.tolist(), linear.bias.tolist())
+        hidden = [self.network.follow(n, activate(network, n.value)) for n in hidden]
+        return self._norm(network.norm, hidden) if hasattr(network.norm, "weight") else hidden
 
     def head_relevance(self, site: str, layer: int, neurons: bool) -> list[float]:
         """Sums over the neurons and positions of each head, block of units or block."""

@@ -146,6 +146,47 @@ def test_models_of_other_families(rule, attention, shape, tiny, make_batch):
     compare_with_reference(model, options, make_batch(SOURCES, STEPS))
 
 
+ENCODERS = {
+    "masked": {"output_network": True, "activation": "gelu"},
+    "classes": {"classes": ("yes", "no", "maybe")},
+    "classes, relu, pre-norm": {"classes": ("a", "b"), "class_activation": "relu", "norm": "pre"},
+}
+
+
+@pytest.mark.parametrize("kind", ENCODERS)
+@pytest.mark.parametrize("attention", CHOICES["attention"])
+@pytest.mark.parametrize("rule", RULES)
+def test_encoders_alone(rule, attention, kind, tiny, make_batch):
+    """From the hidden positions of masked sentences, in any order, or from the class."""
+    settings = {"decoder_layers": 0, "tie": "all", "norm": "post", "embedding_norm": True}
+    model = tiny(**(settings | ENCODERS[kind]))
+    options = exact(LrpOptions(rule, attention=attention, epsilon=1e-3))
+    lengths = [4, 3]
+    source, _ = make_batch(lengths, lengths)
+    places = [[2, 0], [1, 0]] if kind == "masked" else [[0], [0]]
+    counts = [2, 1] if kind == "masked" else [1, 1]
+    propagation = Propagation(model, options, memory=300)
+    recording = propagation.record(source, source)
+    found = propagation.propagate(recording, counts, tokens=True, places=torch.tensor(places))
+    taken = 0.0
+    for row, (length, count) in enumerate(zip(lengths, counts, strict=True)):
+        reference = ReferenceModel(model, options)
+        logits = reference.run(source[row, :length].tolist(), [])
+        expected = model(source[row : row + 1, :length], source)[0].amax(-1).tolist()
+        assert [n.value for n in logits] == pytest.approx(expected)
+        for step, place in enumerate(places[row][:count]):
+            reference.network.propagate(logits[place])
+            within = 1e-6 * max(1.0, reference.network.largest())
+            for at, relevance in found.heads.items():
+                heads = reference.head_relevance(*at, neurons=False)
+                assert relevance[row, step].tolist() == pytest.approx(heads, abs=within)
+            tokens = reference.token_relevance()[0] + [0.0] * (source.shape[1] - length)
+            assert found.tokens.source[row, step].tolist() == pytest.approx(tokens, abs=within)
+            taken += reference.network.taken_by_bias
+    assert float(found.audit.table()[2].sum()) == pytest.approx(taken, rel=1e-6, abs=1e-6)
+    assert found.tokens.prefix.shape[-1] == 0
+
+
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_telescoped_messages_give_what_ratios_give(norm, tiny, make_batch):
     model, batch = tiny(norm=norm), make_batch(SOURCES, STEPS)

@@ -80,15 +80,16 @@ def make_sample(run: Run, lines: Sequence[str] = (), seed: int = 1) -> Sample:
 def own_logits(run: Run, sample: Sample) -> Tensor:
     """What a run gives on a sample: logits `[tokens, vocabulary]` of all real target tokens.
 
-    Of an encoder alone, those of all source tokens, or its output where it has no logits.
+    Of an encoder alone, those of all source tokens or of its classes, or its output where it has
+    no logits.
     """
-    model = run.model
-    if model.config.decoder_layers:
-        logits: Tensor = model(sample.source, sample.target)
-        return logits[sample.real]
-    memory, _ = model.encode(sample.source)
-    output = model.logits(memory) if model.config.output_network else memory
-    return output[sample.source != model.pad]
+    model, real = run.model, sample.source != run.model.pad
+    if not model.config.predicts:
+        return model.encode(sample.source)[0][real]
+    logits: Tensor = model(sample.source, sample.target)
+    if model.config.classes:
+        return logits[:, 0]
+    return logits[sample.real if model.config.decoder_layers else real]
 
 
 def largest_difference(ours: Tensor, theirs: Tensor, limit: float, what: str) -> float:

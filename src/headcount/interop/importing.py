@@ -28,6 +28,8 @@ from headcount.interop.checking import (
 )
 from headcount.interop.families import Family, family_of, supported
 from headcount.interop.families.adapter import (
+    CLASSIFIES,
+    MASKED,
     OUTPUT_BIAS,
     Checkpoint,
     Languages,
@@ -191,7 +193,9 @@ def _convert(
     """The run of a model, in memory."""
     state, adapter = theirs.state_dict(), family.adapter
     settings = adapter.model_settings(theirs.config)
-    settings["output_network"] = type(theirs).__name__.endswith("ForMaskedLM")
+    settings["output_network"] = type(theirs).__name__.endswith(MASKED)
+    if type(theirs).__name__.endswith(CLASSIFIES):
+        settings["classes"] = tuple(map(str, theirs.config.id2label.values()))
     shape = model_config(settings)
     bias = state.get(adapter.names(OUTPUT_BIAS, shape)[0])
     generation = getattr(theirs, "generation_config", None)

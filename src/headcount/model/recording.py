@@ -2,7 +2,8 @@
 
 A place is `(part, layer, kind)`, written `enc.2.weights`. Parts are the three attention sites
 (`enc`, `dec`, `cross`), the feed-forward blocks (`enc_ff`, `dec_ff`), the embeddings (`enc_in`,
-`dec_in`) and the ends of both stacks (`enc_out`, `dec_out`, layer 0). Kinds, with their shapes:
+`dec_in`), the ends of both stacks (`enc_out`, `dec_out`, layer 0), and the network before the
+output layer of an encoder alone (`out`, layer 0). Kinds, with their shapes:
 
     residual   [batch, length, width]           what enters a block
     input      [batch, length, width]           what the block's function sees (normed in pre-norm)
@@ -136,6 +137,8 @@ def place_list(model: Transformer) -> list[Place]:
     for stack in dict.fromkeys(site for site, _ in model.attentions() if site != "cross"):
         ends = ((f"{stack}_in", "result"), (f"{stack}_out", "residual"), (f"{stack}_out", "result"))
         places += [(part, 0, kind) for part, kind in ends]
+    if model.output_network is not None:
+        places += [("out", 0, kind) for kind in ("input", *HIDDEN, "result")]
     return places
 
 

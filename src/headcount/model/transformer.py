@@ -44,6 +44,8 @@ class Transformer(nn.Module):
         self.config = config
         self.pad = pad
         self.target_pad = pad if target_pad is None else target_pad
+        if config.classes:
+            self.target_pad = -1  # labels are classes, counted from 0; none is padding
         full = full_layout(config)
         self.heads = full if heads is None else heads.filled(full)
         self.tape = Tape()
@@ -72,22 +74,23 @@ class Transformer(nn.Module):
         self.encoder_norm = make_norm(config) if pre_norm else nn.Identity()
         decoder_norm = pre_norm and config.decoder_layers
         self.decoder_norm = make_norm(config) if decoder_norm else nn.Identity()
+        outputs = len(config.classes) or target_size
         self.output_weight = (
-            nn.Parameter(torch.randn(target_size, config.width) * config.width**-0.5)
-            if config.tie in ("none", "inputs")
+            nn.Parameter(torch.randn(outputs, config.width) * config.width**-0.5)
+            if config.classes or config.tie in ("none", "inputs")
             else target_table.weight
         )
-        self.output_bias = nn.Parameter(torch.zeros(target_size)) if config.output_bias else None
-        self.output_network = OutputNetwork(config) if config.output_network else None
+        self.output_bias = nn.Parameter(torch.zeros(outputs)) if config.output_bias else None
+        has_network = config.output_network or config.classes
+        self.output_network = OutputNetwork(config, self.tape) if has_network else None
 
     def forward(self, source: Tensor, target_input: Tensor) -> Tensor:
         """Tokens `[batch, source]`, `[batch, target]` to logits `[batch, target, vocabulary]`.
 
-        An encoder alone gives logits of the source's tokens and ignores the target.
+        An encoder alone gives logits of the source's tokens, or of its class, `[batch, 1,
+        classes]`, and ignores the target.
         """
         memory, mask = self.encode(source)
-        if not self.config.decoder_layers:
-            return self.logits(memory)
         return self.logits(self.decode(target_input, memory, mask))
 
     def encode(self, source: Tensor, padded: bool | None = None) -> tuple[Tensor, Tensor | None]:
@@ -107,8 +110,13 @@ class Transformer(nn.Module):
         return self.tape.at("enc_out", 0, "result", self.encoder_norm(x)), mask
 
     def decode(self, target_input: Tensor, memory: Tensor, mask: Tensor | None) -> Tensor:
-        """Target prefix `[batch, target]` to states `[batch, target, width]`, all steps at once."""
-        self._need_decoder()
+        """Target prefix `[batch, target]` to states `[batch, target, width]`, all steps at once.
+
+        States are what the output layer reads. Those of an encoder alone are its output network's,
+        one for each token of the source, or for the first one where it classifies sentences.
+        """
+        if not self.config.decoder_layers:
+            return self._output_states(memory)
         x = self.target_embedding(target_input)
         for layer in self.decoder:
             x = layer(x, memory, mask)
@@ -117,8 +125,6 @@ class Transformer(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """States `[..., width]` to logits `[..., vocabulary]`."""
-        if self.output_network is not None:
-            states = self.output_network(states)
         return F.linear(states, self.output_weight, self.output_bias)
 
     @torch.no_grad()
@@ -154,11 +160,21 @@ class Transformer(nn.Module):
         states: Tensor = self.decoder_norm(x)
         return states.view(*tokens.shape, -1)
 
+    def _output_states(self, memory: Tensor) -> Tensor:
+        """What the output layer of an encoder alone reads, from its memory."""
+        if self.output_network is None:
+            raise UserError(
+                "This encoder has no output head: there is no logit to explain, and no loss.",
+                "`roles`, `rank --by confidence`, attention and `export --to transformers` work.",
+            )
+        states: Tensor = self.output_network(memory[:, :1] if self.config.classes else memory)
+        return states
+
     def _need_decoder(self) -> None:
         if not self.config.decoder_layers:
             raise UserError(
                 "This model is an encoder alone: it has no decoder, so it cannot translate.",
-                "`roles` and `rank --by confidence` work, and so does `export --to transformers`.",
+                "`roles`, `rank`, `explore`, `prune` and `export --to transformers` work.",
             )
 
     def encoder_layers(self) -> list[EncoderLayer]:
@@ -197,18 +213,25 @@ class Transformer(nn.Module):
 
 
 class OutputNetwork(nn.Module):
-    """What BERT's masked-language head does before the output layer."""
+    """What an encoder alone does before its output layer.
 
-    def __init__(self, config: ModelConfig) -> None:
+    BERT's masked-language head has a norm; heads that classify have none.
+    """
+
+    def __init__(self, config: ModelConfig, tape: Tape) -> None:
         super().__init__()
         self.linear = make_linear(config.width, config.width, biases=True)
-        self.activation = ACTIVATIONS[config.activation]
-        self.norm = make_norm(config)
+        name = config.class_activation if config.classes else config.activation
+        self.activation = ACTIVATIONS[name]
+        self.norm = nn.Identity() if config.classes else make_norm(config)
+        self.tape = tape
 
-    def forward(self, states: Tensor) -> Tensor:
-        """`[..., width]` to the same."""
-        normed: Tensor = self.norm(self.activation(self.linear(states)))
-        return normed
+    def forward(self, memory: Tensor) -> Tensor:
+        """`[batch, length, width]` to the same."""
+        at = self.tape.at
+        hidden_in = at("out", 0, "hidden_in", self.linear(at("out", 0, "input", memory)))
+        hidden = at("out", 0, "hidden", self.activation(hidden_in))
+        return at("out", 0, "result", self.norm(hidden))
 
 
 def full_layout(config: ModelConfig) -> HeadLayout:

@@ -42,6 +42,8 @@ class PrefixBatch:
     relevance   LRP of this ranking
     frame       how many tokens at the front and at the end of the source, and at the front of the
                 target, are not text (language codes, `[CLS]`)
+    positions   of an encoder alone: where it predicts something, `[batch, steps]`,
+                of which each sentence has `steps`
     """
 
     model: Transformer
@@ -53,13 +55,20 @@ class PrefixBatch:
     source_eos: int
     relevance: RelevanceSums | None
     frame: tuple[int, int, int] = (0, 0, 0)
+    positions: Tensor | None = None
+
+    @property
+    def steps(self) -> list[int]:
+        """How many predictions each sentence has: its generation steps."""
+        return [count + (self.positions is None) for count in self.tokens]
 
 
 @dataclass(frozen=True)
 class LossBatch:
-    """Sentences with their references, for measures based on the loss.
+    """Sentences with what has to be predicted, for measures based on the loss.
 
-    `source` `[batch, source]`, `target_input` and `labels` `[batch, target]`, padded.
+    `source` `[batch, source]`, `target_input` and `labels` `[batch, target]`, padded: references,
+    or what an encoder alone is asked (`training/masking.py`).
     """
 
     model: Transformer

@@ -157,6 +157,8 @@ class Measure:
     records    what `on_prefix` needs recorded: kinds of `model/recording.py`
     sites      where it is defined: where attention sits, or everywhere
     default    whether it is measured unless others are asked for; no for slow ones
+    predicts   whether `on_prefix` is about predictions: an encoder alone then reads what it is
+               asked, such as sentences with hidden tokens
     """
 
     name: str
@@ -168,21 +170,27 @@ class Measure:
     records: frozenset[str] = frozenset({"weights"})
     sites: tuple[str, ...] = SITES
     default: bool = True
+    predicts: bool = False
 
     @property
     def needs_references(self) -> bool:
         """Whether it needs reference translations."""
         return self.on_prefix is None
 
+    @property
+    def needs_logits(self) -> bool:
+        """Whether it needs a model that predicts something."""
+        return self.predicts or self.on_prefix is None
+
 
 def _lrp(batch: PrefixBatch) -> Sums:
     assert batch.relevance is not None  # created whenever this measure is asked for
-    return batch.relevance.add(batch.recording, [count + 1 for count in batch.tokens])
+    return batch.relevance.add(batch.recording, batch.steps, positions=batch.positions)
 
 
 def _lrp_signed(batch: PrefixBatch) -> Sums:
     assert batch.relevance is not None
-    return batch.relevance.add(batch.recording, [count + 1 for count in batch.tokens], signed=True)
+    return batch.relevance.add(batch.recording, batch.steps, signed=True, positions=batch.positions)
 
 
 def _confidence(batch: PrefixBatch) -> Sums:
@@ -223,6 +231,7 @@ MEASURES = Registry(
             on_prefix=_lrp,
             records=KINDS,
             sites=ALL_SITES,
+            predicts=True,
         ),
         Measure(
             "confidence", "mean of its largest attention weight", "confidence",
@@ -242,7 +251,7 @@ MEASURES = Registry(
         ),
         Measure(
             LRP_SIGNED, "lrp by signed sums, the paper's reading", "signed relevance (LRP)",
-            on_prefix=_lrp_signed, records=KINDS, sites=ALL_SITES,
+            on_prefix=_lrp_signed, records=KINDS, sites=ALL_SITES, predicts=True,
         ),
         Measure(
             "activation", "mean size of what it adds to the residual stream", "activation",

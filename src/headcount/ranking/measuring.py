@@ -35,6 +35,7 @@ from headcount.ranking.lrp.relevance import RelevanceSums
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES, Measure
 from headcount.run import Run
+from headcount.training.masking import Questions
 
 Lines = Path | str | Sequence[str]
 
@@ -89,7 +90,7 @@ def load_sentences(
 def _usable(run: Run, lines: list[str], targets: list[str] | None) -> Sentences:
     longest = run.config.model.max_positions - 1  # EOS, or START, takes one
     sources = run.source_tokenizer.encode_batch(lines)
-    references = None if targets is None else run.target_tokenizer.encode_batch(targets)
+    references = None if targets is None else _references(run, targets)
     skipped: Counter[str] = Counter()
     kept = []
     for i, tokens in enumerate(sources):
@@ -116,6 +117,25 @@ def _usable(run: Run, lines: list[str], targets: list[str] | None) -> Sentences:
     )
 
 
+def _references(run: Run, lines: list[str]) -> list[list[int]]:
+    """References as tokens; for a model that classifies, the number of a class on each line."""
+    config = run.config.model
+    if config.decoder_layers:
+        return run.target_tokenizer.encode_batch(lines)
+    if not config.classes:
+        raise UserError(
+            f"{run.folder} is an encoder alone: it has no translations to compare with.",
+            "Leave --ref out: the hidden tokens themselves are what it has to predict.",
+        )
+    unknown = [line for line in lines if line.strip() not in config.classes]
+    if unknown:
+        raise UserError(
+            f"'{unknown[0].strip()[:60]}' is no class of {run.folder}.",
+            f"Write one of {', '.join(config.classes[:8])} on each line of --ref.",
+        )
+    return [[config.classes.index(line.strip())] for line in lines]
+
+
 def _nothing_known(tokenizer: Tokenizer, tokens: list[int]) -> bool:
     """Whether there is nothing but unknown tokens and marks of word starts."""
     return tokenizer.unk in tokens and not tokenizer.decode(tokens)
@@ -137,13 +157,14 @@ BATCH_TOKENS = 500
 
 @dataclass(frozen=True)
 class MeasureSettings:
-    """What to measure, where, and what the decoder reads."""
+    """What to measure, where, and what the decoder reads; `seed` of the tokens that are hidden."""
 
     measures: tuple[str, ...]
     sites: tuple[str, ...]
     lrp: LrpOptions = field(default_factory=LrpOptions)
     prefix: str = "own"
     search: Search = GREEDY
+    seed: int = 1
 
 
 @dataclass(frozen=True)
@@ -193,59 +214,109 @@ class _Measuring:
         self.on_prefix = [m for m in wanted if m.on_prefix]
         self.on_loss = [m for m in wanted if m.on_loss]
         self.on_corpus = [m for m in wanted if m.on_corpus]
-        self.records = frozenset[str]().union(*(m.records for m in self.on_prefix))
         of_sentences = [m.name for m in (*self.on_prefix, *self.on_loss)]
         self.store = EvidenceStore(len(sentences), self.heads, of_sentences)
         self.relevance: RelevanceSums | None = None
+        self.alone = not run.config.model.decoder_layers
+        self.questions = Questions(run, settings.seed)
         if {LRP, LRP_SIGNED} & set(settings.measures):
             self.relevance = RelevanceSums(run.model, settings.lrp, self.attentions)
 
     def batch(self, rows: list[int]) -> None:
         """Measure the sentences `rows`."""
-        if self.on_prefix:
+        if self.on_prefix and self.alone:
+            self._on_sentences(rows)
+        elif self.on_prefix:
             self._on_prefix(rows)
         if self.on_loss:
             self._on_loss(rows)
 
     def _on_prefix(self, rows: list[int]) -> None:
         """From one forward pass of the sentences, those with the most generation steps first."""
-        alone = not self.model.config.decoder_layers  # an encoder alone has no translation
-        targets = [[] for _ in rows] if alone else self._targets(rows)
+        targets = self._targets(rows)
         order = sorted(range(len(rows)), key=lambda i: -len(targets[i]))
         rows, targets = [rows[i] for i in order], [targets[i] for i in order]
         source = self._source(rows)
         ids = self.run.target_tokenizer
         prefix = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
-        with torch.no_grad(), record(self.model, self.records) as recording:
+        self._recorded(rows, source, prefix, list(map(len, targets)), self.on_prefix)
+
+    def _on_sentences(self, rows: list[int]) -> None:
+        """Of an encoder alone: of the sentences as they are, and of what it is asked about them."""
+        seen = [m for m in self.on_prefix if not m.predicts]
+        if seen:
+            source = self._source(rows)
+            self._recorded(rows, source, None, [0] * len(rows), seen)
+        predicted = [m for m in self.on_prefix if m.predicts]
+        if predicted:
+            source, labels = self._asked(rows)
+            asked = labels != self.model.target_pad
+            counts = asked.sum(1)
+            order = counts.argsort(descending=True, stable=True)
+            # The positions that are asked about, in order, before the others.
+            positions = (~asked).int().argsort(dim=1, stable=True)[:, : int(counts.max())]
+            self._recorded(
+                [rows[i] for i in order.tolist()], source[order], source[order],
+                counts[order].tolist(), predicted, positions[order],
+            )  # fmt: skip
+
+    def _recorded(
+        self,
+        rows: list[int],
+        source: Tensor,
+        prefix: Tensor | None,
+        tokens: list[int],
+        measures: list[Measure],
+        positions: Tensor | None = None,
+    ) -> None:
+        """Measure one recorded pass; without a prefix, of the encoder only."""
+        records = frozenset[str]().union(*(m.records for m in measures))
+        with torch.no_grad(), record(self.model, records) as recording:
             memory, mask = self.model.encode(source)
-            if not alone or self.relevance is not None:
+            if prefix is not None:
                 self.model.decode(prefix, memory, mask)
         tokenizer = self.run.source_tokenizer
-        frame = (len(tokenizer.before), len(tokenizer.after), len(ids.before))
+        skipped = len(self.run.target_tokenizer.before)
+        frame = (len(tokenizer.before), len(tokenizer.after), skipped)
+        prefix = source[:, :0] if prefix is None else prefix
         batch = PrefixBatch(
-            self.model, source, prefix, list(map(len, targets)), recording, self.attentions,
-            tokenizer.eos, self.relevance, frame,
+            self.model, source, prefix, tokens, recording, self.attentions,
+            tokenizer.eos, self.relevance, frame, positions,
         )  # fmt: skip
-        for measure in self.on_prefix:
+        for measure in measures:
             assert measure.on_prefix is not None
             own = replace(batch, attentions=self._places(measure))
             self.store.put(measure.name, rows, self._columns(measure), *measure.on_prefix(own))
 
-    def _on_loss(self, rows: list[int]) -> None:
-        """From what happens to the loss of the references."""
+    def _asked(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+        """What an encoder alone reads, and what it has to predict."""
         references = self.sentences.references
-        assert references is not None  # checked when the settings were created
-        ids = self.run.target_tokenizer
-        targets = [references[i] for i in rows]
-        target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
-        labels = padded([[*tokens, ids.eos] for tokens in targets], ids.pad, self.device)
-        source = self._source(rows)
+        classes = None if references is None else [references[i][0] for i in rows]
+        return self.questions.about(self._source(rows), rows, classes)
+
+    def _on_loss(self, rows: list[int]) -> None:
+        """From what happens to the loss of the references, or of what an encoder is asked."""
+        if self.alone:
+            source, labels = self._asked(rows)
+            target_input = source
+        else:
+            source, target_input, labels = self._referenced(rows)
         for measure in self.on_loss:
             assert measure.on_loss is not None
             columns, places = self._columns(measure), self._places(measure)
             heads = [self.heads[column] for column in columns]
             batch = LossBatch(self.model, source, target_input, labels, heads, places)
             self.store.put(measure.name, rows, columns, *measure.on_loss(batch))
+
+    def _referenced(self, rows: list[int]) -> tuple[Tensor, Tensor, Tensor]:
+        """Sources, what the decoder reads, and labels."""
+        references = self.sentences.references
+        assert references is not None  # checked when the settings were created
+        ids = self.run.target_tokenizer
+        targets = [references[i] for i in rows]
+        target_input = padded([[ids.start, *tokens] for tokens in targets], ids.pad, self.device)
+        labels = padded([[*tokens, ids.eos] for tokens in targets], ids.pad, self.device)
+        return self._source(rows), target_input, labels
 
     def _places(self, measure: Measure) -> list[Place]:
         """Where a measure is defined, of what is to be measured."""

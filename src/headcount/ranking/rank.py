@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headcount.config import ModelConfig
 from headcount.data.fetch import sha256_of
 from headcount.distribution import Workers, connect
 from headcount.errors import UserError
@@ -120,7 +121,8 @@ def rank(
 ) -> Ranking:
     """Measure how much each head matters.
 
-    source     a file with one sentence per line, or a list of sentences; `reference` likewise
+    source     a file with one sentence per line, or a list of sentences; `reference` likewise (for
+               an encoder that classifies: the names of classes, else it is asked for its own)
     by         measures, `"lrp,confidence"` or a list: names of `MEASURES`, some of which need
                references. Default: all that there is text for, but for slow ones
     sites      which attention, `"enc,cross"` or a list; also `enc_ff`, `dec_ff` (blocks of units)
@@ -131,7 +133,7 @@ def rank(
                decoded with `beam`, or the `reference`
     bleu       also `ablation_bleu`: one translation of all sentences per head
     sentences  how many to use, spread evenly over the data; all by default
-    seed       of the `random` column
+    seed       of the `random` column, and of the tokens that are hidden from an encoder alone
     save       add the columns to the run's head table, and how they were measured to
                `analysis/measures.json`
 
@@ -139,7 +141,6 @@ def rank(
     says which processes share the work.
     """
     sites = parse_sites(sites, ALL_SITES, "site")
-    measures = _measures(by, reference is not None, bleu, sites)
     if prefix not in PREFIXES:
         raise UserError(f"There is no prefix '{prefix}'.", f"Choose {' or '.join(PREFIXES)}.")
     if prefix == "reference" and reference is None:
@@ -147,6 +148,7 @@ def rank(
     options = LrpOptions(rule, layer_norm, bias, attention, normalise, epsilon)
     with connect(workers) as workers:
         run = run if isinstance(run, Run) else load_run(run, workers.device)
+        measures = _measures(by, reference is not None, bleu, sites, run.config.model)
         if not run.model.heads.heads(sites):
             raise UserError(
                 f"{run.folder} has no {kind_of(sites[0])} left at {','.join(sites)}.",
@@ -154,7 +156,7 @@ def rank(
             )
         ready = load_sentences(run, source, reference, sentences)
         search = Search.of(run.config.search, beam=beam, nbest=1)
-        settings = MeasureSettings(measures, sites, options, prefix, search)
+        settings = MeasureSettings(measures, sites, options, prefix, search, seed)
         report = progress if progress and workers.leader else silent
         measured = measure(run, ready, settings, workers, report)
         ranking = _table(measured, seed)
@@ -202,11 +204,20 @@ def _column(heads: Sequence[Head], values: Tensor) -> dict[Head, float]:
 
 
 def _measures(
-    by: str | Sequence[str] | None, referenced: bool, bleu: bool, sites: Sequence[str]
+    by: str | Sequence[str] | None,
+    referenced: bool,
+    bleu: bool,
+    sites: Sequence[str],
+    model: ModelConfig,
 ) -> tuple[str, ...]:
-    """The measures that are asked for, in the order of the registry."""
+    """The measures that are asked for, in the order of the registry.
+
+    An encoder alone needs no references: it is asked for tokens or classes of the text itself.
+    """
+    referenced = referenced or not model.decoder_layers
     if by is None:
         entries = [m for m in MEASURES.values() if m.default and set(m.sites) & set(sites)]
+        entries = [m for m in entries if model.predicts or not m.needs_logits]
         names = {m.name for m in entries if referenced or not m.needs_references}
     else:
         names = {MEASURES.find(name).name for name in name_list(by) or [""]}

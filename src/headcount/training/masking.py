@@ -1,13 +1,13 @@
-"""Masked-language modelling: what an encoder alone is asked (Devlin et al. 2019, Sec. 3.1).
+"""What an encoder alone is asked: hidden tokens (Devlin et al. 2019, Sec. 3.1), or a class.
 
-Some tokens of a sentence are hidden behind the vocabulary's mask token; the model predicts them
-from the others. All hidden tokens become the mask, as they are when such a model is used: BERT's
-own training leaves or replaces one in five of them.
+Masked-language modelling hides some tokens of a sentence behind the vocabulary's mask token; the
+model predicts them from the others. All hidden tokens become the mask, as they are when such a
+model is used: BERT's own training leaves or replaces one in five of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,6 +68,32 @@ def draws_of(numbers: Iterable[int], length: int, seed: int) -> Tensor:
     """
     rows = [np.random.default_rng((seed, number)).random(length) for number in numbers]
     return torch.from_numpy(np.stack(rows))
+
+
+class Questions:
+    """What an encoder alone is asked about sentences when its heads are measured."""
+
+    def __init__(self, run: Run, seed: int) -> None:
+        self.model, self.seed = run.model, seed
+        masks = run.config.model.output_network and run.source_tokenizer.mask is not None
+        self.masking = Masking(run.source_tokenizer) if masks else None
+
+    @torch.no_grad()
+    def about(
+        self, source: Tensor, numbers: Sequence[int], classes: Sequence[int] | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """What the model reads, `[batch, source]`, and labels, `[batch, source]` or `[batch, 1]`.
+
+        Labels are `model.target_pad` where nothing is asked. `numbers` are those of the sentences
+        in their file: they choose the hidden tokens. A model that classifies is asked for the
+        given classes or, without them, for the one that it finds most probable itself.
+        """
+        if self.masking is not None:
+            draws = draws_of(numbers, source.shape[1], self.seed).to(source.device)
+            return self.masking.hide(source, draws)
+        if classes is not None:
+            return source, torch.tensor(classes, device=source.device)[:, None]
+        return source, self.model(source, source).argmax(-1)
 
 
 def asks_of(run: Run) -> Ask | None:

@@ -22,6 +22,9 @@ State = Mapping[str, Tensor]
 SOURCE, TARGET = "source_embedding.table.weight", "target_embedding.table.weight"
 OUTPUT, OUTPUT_BIAS = "output_weight", "output_bias"
 
+MASKED, CLASSIFIES = "ForMaskedLM", "ForSequenceClassification"
+"""How classes of encoders with a head end."""
+
 ACTIVATIONS = {
     "relu": "relu",
     "gelu": "gelu",

@@ -1,7 +1,8 @@
 """BERT-like encoders: learned positions, normed embeddings, post-norm, no decoder.
 
-Where a checkpoint has a masked-language head it is imported too. A sentence is always segment A,
-so that its token type is part of every position.
+Where a checkpoint has a masked-language head, or one that classifies sentences, it is imported too.
+A
+sentence is always segment A, so that its token type is part of every position.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from headcount.config import ModelConfig
 from headcount.errors import UserError
 from headcount.interop.checking import Sample
 from headcount.interop.families.adapter import (
+    CLASSIFIES,
+    MASKED,
     Adapter,
     Checkpoint,
     Languages,
@@ -35,7 +38,7 @@ from headcount.run import Run
 
 
 class Bert(Adapter):
-    """`BertModel` and `BertForMaskedLM`."""
+    """`BertModel`, `BertForMaskedLM` and `BertForSequenceClassification`."""
 
     config_class, model_class = "BertConfig", "BertForMaskedLM"
     base_class: ClassVar[str] = "BertModel"
@@ -46,6 +49,12 @@ class Bert(Adapter):
         "bias": "cls.predictions.bias",
         "weight": "cls.predictions.decoder.weight",
     }
+    classifier: ClassVar[dict[str, str]] = {
+        "linear": "bert.pooler.dense",
+        "bias": "classifier.bias",
+        "weight": "classifier.weight",
+    }
+    class_activation: ClassVar[str] = "tanh"
     first_position: ClassVar[int] = 0
     token_types: ClassVar[bool] = True
     setting_names: ClassVar[dict[str, str]] = {
@@ -75,20 +84,25 @@ class Bert(Adapter):
         kind = getattr(config, "position_embedding_type", "absolute") or "absolute"
         if kind != "absolute":
             raise UserError(f"{name} has positions of the kind '{kind}'.", "Only absolute ones.")
+        if self.class_for(checkpoint).endswith(CLASSIFIES) and len(config.id2label) < 2:
+            raise UserError(
+                f"{name} has one output: it gives a number, not a class.",
+                "Only masked-language models and classifiers are supported.",
+            )
         if getattr(config, "is_decoder", False) or getattr(config, "add_cross_attention", False):
             raise UserError(f"{name} is a decoder, not an encoder.", "Only encoders are supported.")
 
     def class_for(self, checkpoint: Checkpoint) -> str:
-        """With its masked-language head where the checkpoint says that it has one."""
+        """With its head where the checkpoint says that it has one."""
         named = checkpoint.config.architectures or []
-        masked = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in named)
-        return self.model_class if masked else self.base_class
+        if any(name.endswith((MASKED, "ForPreTraining")) for name in named):
+            return self.model_class
+        classifies = any(name.endswith(CLASSIFIES) for name in named)
+        return self.model_class.replace(MASKED, CLASSIFIES) if classifies else self.base_class
 
     def load_options(self, checkpoint: Checkpoint) -> dict[str, Any]:
-        """The pooler is not used here, and is often missing."""
-        return (
-            {} if self.class_for(checkpoint) == self.model_class else {"add_pooling_layer": False}
-        )
+        """Without a head, the pooler is not used, and is often missing."""
+        return {"add_pooling_layer": False} if self.class_for(checkpoint) == self.base_class else {}
 
     def model_settings(self, config: Any) -> dict[str, Any]:
         """An encoder of post-norm layers."""
@@ -103,15 +117,17 @@ class Bert(Adapter):
             "positions": "learned",
             "max_positions": config.max_position_embeddings - self.first_position,
             "tie": "all",
+            "class_activation": self.class_activation,
         }
 
     def names(self, own: str, config: ModelConfig) -> tuple[str, ...]:
         """`bert.encoder.layer.0.attention.self.query.weight` and its like."""
-        base = self.base if config.output_network else ""
+        head = self.classifier if config.classes else self.head
+        base = self.base if config.predicts else ""
         match own.replace("target_embedding", "source_embedding").split("."):
             case ["source_embedding", "table", "weight"]:
                 return (f"{base}embeddings.word_embeddings.weight",)
-            case ["output_weight"] if not config.output_network:
+            case ["output_weight"] if not config.predicts:
                 return (f"{base}embeddings.word_embeddings.weight",)
             case ["source_embedding", "positions"]:
                 kinds = ("position_embeddings", "token_type_embeddings")[: 1 + self.token_types]
@@ -119,11 +135,11 @@ class Bert(Adapter):
             case ["source_embedding", "norm", kind]:
                 return (f"{base}embeddings.LayerNorm.{kind}",)
             case ["output_weight"]:
-                return (self.head["weight"],)
+                return (head["weight"],)
             case ["output_bias"]:
-                return (self.head["bias"],)
+                return (head["bias"],)
             case ["output_network", part, kind]:
-                return (f"{self.head[part]}.{kind}",)
+                return (f"{head[part]}.{kind}",)
             case ["encoder", layer, *rest]:
                 return self.layer_names(f"{base}{self.stack}.{layer}", rest)
         raise ValueError(f"no such parameter: {own}")
@@ -157,11 +173,11 @@ class Bert(Adapter):
         return (torch.cat([unused, tensor]), types)[: len(self.names(own, config))]
 
     def logits(self, theirs: Any, sample: Sample, pad: int) -> Tensor:
-        """Logits of a masked-language head, else the encoder's output, of all real tokens."""
+        """Logits of classes or of all real tokens, or else the encoder's output."""
         real = sample.source != pad
         outputs = theirs(input_ids=sample.source, attention_mask=real.long())
         tensor: Tensor = outputs.logits if hasattr(outputs, "logits") else outputs.last_hidden_state
-        return tensor[real]
+        return tensor[real] if tensor.dim() == 3 else tensor
 
     def tokenizers(self, checkpoint: Checkpoint, languages: Languages) -> Tokenizers:
         """`[CLS]` before and `[SEP]` after every sentence."""
@@ -184,8 +200,13 @@ class Bert(Adapter):
             "pad_token_id": source.pad,
             "bos_token_id": source.start,
             "eos_token_id": source.eos,
-            "architectures": [self.model_class if config.output_network else self.base_class],
         }
+        name = self.model_class if config.output_network else self.base_class
+        if config.classes:
+            name = self.model_class.replace(MASKED, CLASSIFIES)
+            settings["id2label"] = dict(enumerate(config.classes))
+            settings["label2id"] = {label: i for i, label in enumerate(config.classes)}
+        settings["architectures"] = [name]
         if not self.token_types:
             return Written(settings, [])
         remark = "the token type of a second segment is not kept"
@@ -206,6 +227,11 @@ class Roberta(Bert):
         "norm": "lm_head.layer_norm",
         "bias": "lm_head.bias",
         "weight": "lm_head.decoder.weight",
+    }
+    classifier: ClassVar[dict[str, str]] = {
+        "linear": "classifier.dense",
+        "bias": "classifier.out_proj.bias",
+        "weight": "classifier.out_proj.weight",
     }
     first_position = 2
 
@@ -237,7 +263,12 @@ class DistilBert(Bert):
         "bias": "vocab_projector.bias",
         "weight": "vocab_projector.weight",
     }
-
+    classifier: ClassVar[dict[str, str]] = {
+        "linear": "pre_classifier",
+        "bias": "classifier.bias",
+        "weight": "classifier.weight",
+    }
+    class_activation = "relu"
     token_types = False
     setting_names: ClassVar[dict[str, str]] = {
         "encoder_layers": "n_layers",

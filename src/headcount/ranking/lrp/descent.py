@@ -46,7 +46,8 @@ def stations(model: Transformer, source: bool = True) -> list[str]:
     config = model.config
     decoder = [f"dec.{i}" for i in reversed(range(config.decoder_layers))]
     encoder = [f"enc.{i}" for i in reversed(range(config.encoder_layers))]
-    names = ["logit", "dec_out", *decoder, "dec_in", "enc_out"]
+    above = ["dec_out", *decoder, "dec_in"] if decoder else ["out"]
+    names = ["logit", *above, "enc_out"]
     return [*names, *encoder, "enc_in"] if source else names
 
 
@@ -182,6 +183,27 @@ class Descent:
             self._arrive("enc_out", "enc_out", 0, self.memory)
             if source:
                 self._encoder(self.memory)
+
+    def run_alone(self, starts: Tensor, positions: Tensor) -> None:
+        """Go down from messages `[batch, starts, width]` at the output of an encoder alone.
+
+        Start i of a sentence is at its position `positions[i]`, `[batch, starts]`.
+        """
+        window, width = self.window, starts.shape[-1]
+        length = self.recording["out", 0, "result"].shape[1]  # 1 where sentences are classified
+        mine = (slice(window.rows), slice(window.first, window.last))
+        index = positions[mine][:, None, :, None].expand(-1, 1, -1, width)
+        message = starts.new_zeros(window.rows, length, window.last - window.first, width)
+        message.scatter_(1, index, starts[mine][:, None])
+        self.at, self.spread = Window(window.rows, 0, length), True
+        message = self._arrive("out", "out", 0, message)
+        message = self._through(self.recorded.norm("out", 0), message)
+        message = self._through(self.recorded.activation("out", 0), message)
+        message = self._through(self.recorded.linear("out", 0, "network"), message)
+        elsewhere = self.source.last - length
+        message = torch.nn.functional.pad(message, (0, 0, 0, 0, 0, elsewhere))
+        self.at = self.source
+        self._encoder(self._arrive("enc_out", "enc_out", 0, message))
 
     def _encoder(self, message: Tensor) -> None:
         message = self._through(self.recorded.norm("enc_out", 0), message)

@@ -234,6 +234,7 @@ ENDS = {
     "expand": ("input", "hidden_in"),
     "multiply": ("input", "factor"),
     "contract": ("gated", "output"),
+    "network": ("input", "hidden_in"),
 }
 
 
@@ -260,6 +261,8 @@ class RecordedMaps:
         self.blocks = {(b.part, b.layer): b for b in model.modules() if isinstance(b, Block)}
         self.norms: dict[tuple[str, int], nn.Module] = {p: b.norm for p, b in self.blocks.items()}
         self.norms["enc_out", 0], self.norms["dec_out", 0] = model.encoder_norm, model.decoder_norm
+        if model.output_network is not None:
+            self.norms["out", 0] = model.output_network.norm
         self._flows: dict[tuple[str, int, str], Any] = {}
 
     def norm(self, part: str, layer: int) -> Flow:
@@ -269,6 +272,8 @@ class RecordedMaps:
             return identity
         if part in ("enc_out", "dec_out"):
             ends = "residual", "result"
+        elif part == "out":
+            ends = "hidden", "result"
         else:
             ends = ("residual", "input") if self.pre_norm else ("sum", "result")
         x, y = (self.recording[part, layer, kind] for kind in ends)

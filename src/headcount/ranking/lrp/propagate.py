@@ -69,6 +69,11 @@ class Propagation:
             self._add_attention(site, layer, attention)
         for network in model.feed_forwards().values():
             self._add_feed_forward(network)
+        if model.output_network is not None:
+            linear = model.output_network.linear
+            self.linear_maps["out", 0, "network"] = LinearMap(
+                linear.weight.detach(), linear.bias.detach()
+            )
 
     def _add_attention(self, site: str, layer: int, attention: Attention) -> None:
         names = ("queries", "keys", "values")
@@ -98,12 +103,19 @@ class Propagation:
 
     @torch.no_grad()
     def propagate(
-        self, recording: Recording, steps: Sequence[int], first: int = 0, tokens: bool = False
+        self,
+        recording: Recording,
+        steps: Sequence[int],
+        first: int = 0,
+        tokens: bool = False,
+        positions: Tensor | None = None,
     ) -> Propagated:
         """Relevance of all heads for the first `steps[i]` positions of each sentence i.
 
         Sentences must be in the order of falling numbers of steps. Relevance starts from the steps
-        from `first` on. With `tokens` also the relevance of source and prefix tokens is kept.
+        from `first` on. With `tokens` also the relevance of source and prefix tokens is kept. An
+        encoder alone has no steps: `positions` `[batch, steps]` are the positions of its source that
+        relevance starts from instead, the first `steps[i]` of each row.
         """
         if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
             raise ValueError("sentences are not in the order of falling numbers of steps")
@@ -112,7 +124,7 @@ class Propagation:
         recorded = RecordedMaps(self.model, self.maps, self.options, self.linear_maps, recording)
         audit = Audit(stations(self.model, self.source), self.maps.loses_nothing)
         audit.steps = sum(max(0, count - first) for count in steps)
-        starts = self._starts(recording, steps, first, audit)
+        starts = self._starts(recording, steps, first, audit, positions)
         layers = self.model.heads.layers
         heads = {
             (site, layer): starts.new_zeros(len(steps), max(steps), len(layers[site][layer]))
@@ -121,25 +133,39 @@ class Propagation:
         result = Propagated(heads, audit)
         source = recording["enc_out", 0, "result"].shape[1]
         if tokens:
-            lengths = (source, recording["dec_in", 0, "result"].shape[1])
+            prefix = 0 if positions is not None else recording["dec_in", 0, "result"].shape[1]
+            lengths = (source, prefix)
             result.tokens = TokenRelevance(
                 *(starts.new_zeros(len(steps), max(steps), length) for length in lengths)
             )
         widest = max(max(map_.weight.shape) for map_ in self.linear_maps.values())
         position_size = widest * starts.element_size()
         for window in plan_starts(steps, position_size, source, self.memory, first):
-            Descent(recorded, window, self.options, result).run(starts, self.source)
+            descent = Descent(recorded, window, self.options, result)
+            if positions is None:
+                descent.run(starts, self.source)
+            else:
+                descent.run_alone(starts, positions)
         return result
 
     def _starts(
-        self, recording: Recording, steps: Sequence[int], first: int, audit: Audit
+        self,
+        recording: Recording,
+        steps: Sequence[int],
+        first: int,
+        audit: Audit,
+        positions: Tensor | None,
     ) -> Tensor:
-        """Messages at the decoder's output from the top-1 logit of every step.
+        """Messages at what the output layer reads, from the top-1 logit of every step.
 
         `[batch, steps, width]`. Only the row of the output matrix that belongs to the top-1 token
         takes part.
         """
-        states = recording["dec_out", 0, "result"]
+        if positions is None:
+            states = recording["dec_out", 0, "result"]
+        else:
+            states = recording["out", 0, "result"]
+            states = states.gather(1, positions[..., None].expand(-1, -1, states.shape[-1]))
         counts = torch.tensor(list(steps), device=states.device)[:, None]
         positions = torch.arange(states.shape[1], device=states.device)
         real = (positions < counts) & (positions >= first)  # [batch, steps]

@@ -68,28 +68,37 @@ class RelevanceSums:
         self.largest = torch.zeros(len(self.stations), dtype=torch.float64)
         self.last: tuple[Recording, Propagated] | None = None
 
-    def add(self, recording: Recording, steps: Sequence[int], signed: bool = False) -> Sums:
+    def add(
+        self,
+        recording: Recording,
+        steps: Sequence[int],
+        signed: bool = False,
+        positions: Tensor | None = None,
+    ) -> Sums:
         """Relevance of a recorded batch whose sentences have these numbers of generation steps.
 
+        `positions` as in `Propagation.propagate`.
         `signed` uses signed sums regardless of the options. The same recording is not propagated a
         second time, unless neurons were summed by their absolute values.
         """
         normalise = "signed" if signed else self.options.normalise
         if self.last is None or self.last[0] is not recording:
-            self.last = recording, self._audited(recording, steps)
+            self.last = recording, self._audited(recording, steps, positions)
         propagated = self.last[1]
         if signed and self.options.normalise == "neurons":
             options = replace(self.options, normalise=normalise)
             own = self.propagation
             other = Propagation(own.model, options, source=own.source, places=self.attentions)
-            propagated = other.propagate(recording, steps)
+            propagated = other.propagate(recording, steps, positions=positions)
         relevance = head_relevance(propagated, self.attentions, steps, normalise)
         if not signed:
             self.unusable += relevance.unusable.double().cpu()
         return relevance.sums, relevance.counts
 
-    def _audited(self, recording: Recording, steps: Sequence[int]) -> Propagated:
-        propagated = self.propagation.propagate(recording, steps)
+    def _audited(
+        self, recording: Recording, steps: Sequence[int], positions: Tensor | None
+    ) -> Propagated:
+        propagated = self.propagation.propagate(recording, steps, positions=positions)
         self.steps += sum(steps)
         table = propagated.audit.table()
         self.sums += table[:-1]
