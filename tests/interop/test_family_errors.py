@@ -40,7 +40,7 @@ def nllb(maker: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def encoder(maker: Maker, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("encoder")
-    maker.make("bert", folder / "model", seed=1)
+    maker.make("bert", folder / "model", seed=1, head="Model")
     import_run(folder / "model", folder / "run")
     return folder / "run"
 

@@ -107,6 +107,8 @@ def _about(name: str, model: Model) -> dict[str, Any]:
     return {
         "name": name,
         "languages": [data.source, data.target],
+        "translates": bool(model.config.model.decoder_layers),
+        "predicts": model.config.model.predicts,
         "layers": {site: [list(indices) for indices in layers.get(site, ())] for site in SITES},
         "columns": numbers,
         "roles": _roles(model),
@@ -132,13 +134,16 @@ def _roles(model: Model) -> dict[str, list[dict[str, str]]]:
 
 
 def translation(model: Model, reading: Reading, off: list[str]) -> dict[str, Any]:
-    """The translation with the log-probability of every token."""
-    if not model.config.model.decoder_layers:
+    """The translation with the log-probability of every token.
+
+    An encoder alone has its most probable tokens or its class instead, if it predicts anything.
+    """
+    if not model.config.model.predicts:
         nothing: dict[str, Any] = {"tokens": [], "log_probabilities": [], "log_probability": 0.0}
         return {"translation": "", **nothing}
     tokens, logs = model.log_probabilities(reading, off=off)
     return {
-        "translation": reading.translation,
+        "translation": reading.translation or " ".join(tokens),
         "tokens": tokens,
         "log_probabilities": _rounded(logs),
         "log_probability": round(float(logs.sum()), 4),

@@ -110,6 +110,7 @@
       shown.attention = { answer: attention, weights: await unpackWeights(attention, about().layers, Object.keys(data.sites)) };
       showHead();
       if (state.colour === "confidence") showGrids();
+      if (!about().predicts) return;
       const relevance = await ask("relevance", state.model, off, "relevance");
       if (!relevance) return;
       shown.relevance = relevance;
@@ -232,11 +233,14 @@
     fill(get("pick"), [["", "a sentence …"], ...data.sentences.map((text, i) => [i, text])], "");
     const columns = Object.keys(about().columns).map((name) => [`column ${name}`, name.replaceAll("_", " ")]);
     const roles = Object.keys(about().roles).length ? [["role", "role"]] : [];
-    fill(get("colour"), [["relevance", "relevance in this sentence"], ["step", "relevance at this step"], ["confidence", "confidence in this sentence"], ...roles, ...columns], state.colour);
+    const relevance = about().predicts ? [["relevance", "relevance in this sentence"], ["step", "relevance at this step"]] : [];
+    fill(get("colour"), [...relevance, ["confidence", "confidence in this sentence"], ...roles, ...columns], state.colour);
     state.colour = get("colour").value;
     const kinds = [...new Set(Object.values(about().roles).flat().map((role) => role.kind))];
     fill(get("role"), [["", kinds.length ? "choose a role" : "no roles are named"], ...kinds.map((kind) => [kind, kind]), ...(kinds.length ? [["none", "no role"]] : [])], "");
     get("role").disabled = !kinds.length;
+    get("translation-title").textContent = about().translates ? "Translation" : "Prediction";
+    for (const id of ["translation-title", "step-title"]) get(id).parentElement.hidden = !about().predicts;
     get("sentence").value = state.text;
     get("sentence").maxLength = data.limits.characters;
   }

@@ -142,11 +142,12 @@ function stepStrips(relevance, step) {
   const [source, target] = [relevance.source[step], relevance.target[step].slice(0, step + 1)];
   const largest = Math.max(1e-9, ...source.map(Math.abs), ...target.map(Math.abs));
   const share = relevance.contribution[step];
+  const written = relevance.target_tokens.length;  // nothing, in an encoder alone
   const parts = [
     tokenStrip("From the source", relevance.tokens, source, largest),
-    tokenStrip("From what is already written", relevance.target_tokens.slice(0, step + 1), target, largest),
+    ...(written ? [tokenStrip("From what is already written", relevance.target_tokens.slice(0, step + 1), target, largest)] : []),
   ];
-  const meter = element("p", { class: "share" }, share === null ? "" : `Source contribution: ${Math.round(100 * share)} %`);
+  const meter = element("p", { class: "share" }, share === null || !written ? "" : `Source contribution: ${Math.round(100 * share)} %`);
   const top = Object.entries(relevance.by_step).map(([head, values]) => [head, values[step]]).filter(([, value]) => value !== null);
   top.sort((a, b) => b[1] - a[1]);
   const heads = top.slice(0, 5).map(([head, value]) => `${head} ${Math.round(100 * value)} %`).join(", ");

@@ -202,6 +202,9 @@ class Model(Run):
         off     heads to do without, as in `translate`
         beam    for the own translation
 
+        An encoder alone predicts a token at every position of the text as it stands (write its
+        mask, such as `[MASK]`, to hide one), or one class: these are its steps.
+
         The rest is how relevance is propagated, with the defaults of `headcount rank`; see
         `LrpOptions`.
         """
@@ -210,9 +213,11 @@ class Model(Run):
             reading = self._read(text, target, beam)
             propagation = Propagation(self.model, options)
             recording = propagation.record(*self._batch([reading]))
-            steps = len(reading.target) + 1
-            propagated = propagation.propagate(recording, [steps], tokens=True)
-            states = recording["dec_out", 0, "result"][0]
+            alone = not self.model.config.decoder_layers
+            states = recording["out" if alone else "dec_out", 0, "result"][0]
+            steps = len(states)
+            places = torch.arange(steps, device=states.device)[None] if alone else None
+            propagated = propagation.propagate(recording, [steps], tokens=True, places=places)
             predicted = self.model.logits(states).argmax(-1).tolist()
         shares: dict[Head, np.ndarray] = {}
         for (site, layer), relevance in propagated.heads.items():
@@ -226,13 +231,17 @@ class Model(Run):
         assert propagated.tokens is not None
         audit = propagated.audit
         source_tokens, target_tokens = self._tokens(reading)
-        names = self._target_names
+        names = self._output_names
+        if alone:
+            target_tokens, written = [], source_tokens[:steps]
+        else:
+            written = [*target_tokens[1:], names[self.target_tokenizer.eos]]
         return Relevance(
             text=reading.text,
             translation=reading.translation,
             source_tokens=source_tokens,
             target_tokens=target_tokens,
-            steps=[*target_tokens[1:], names[self.target_tokenizer.eos]],
+            steps=written,
             predicted=[names[token] for token in predicted],
             source=_numpy(propagated.tokens.source[0]),
             target=_numpy(propagated.tokens.prefix[0]),
@@ -253,14 +262,18 @@ class Model(Run):
 
         target  the translation; without it, the model's own
         off     heads to do without, as in `translate`
+
+        Of an encoder alone: the most probable token at every position, or the class.
         """
         with self.heads_off(off), torch.inference_mode():
             reading = self._read(text, target, beam)
             logits = self.model.logits(self._pass([reading])[0])  # [steps, vocabulary]
         tokens = [*reading.target, self.target_tokenizer.eos]
+        if not self.model.config.decoder_layers:
+            tokens = logits.argmax(-1).tolist()
         chosen = torch.tensor(tokens, device=logits.device)
         logs = logits.float().log_softmax(-1).gather(1, chosen[:, None])[:, 0]
-        return [self._target_names[token] for token in tokens], _numpy(logs)
+        return [self._output_names[token] for token in tokens], _numpy(logs)
 
     def heads_off(self, *heads: Heads) -> AbstractContextManager[None]:
         """Everything inside runs without these heads: `with model.heads_off("enc.4.1"): ...`"""
@@ -332,7 +345,7 @@ class Model(Run):
         tokens, prefix = self._batch(readings)
         with torch.inference_mode():
             memory, mask = self.model.encode(tokens)
-            if not self.model.config.decoder_layers:
+            if not self.model.config.predicts:
                 return memory
             return self.model.decode(prefix, memory, mask)
 
@@ -341,6 +354,11 @@ class Model(Run):
         pieces = [piece.text for piece in self.source_tokenizer.pieces(reading.text)]
         prefix = (self.target_tokenizer.start, *reading.target)
         return [*pieces, self._source_end], [self._target_names[token] for token in prefix]
+
+    @cached_property
+    def _output_names(self) -> list[str]:
+        """What the logits are of: tokens, or classes."""
+        return list(self.model.config.classes) or self._target_names
 
     @cached_property
     def _target_names(self) -> list[str]:

@@ -1,8 +1,7 @@
 """BERT-like encoders: learned positions, normed embeddings, post-norm, no decoder.
 
 Where a checkpoint has a masked-language head, or one that classifies sentences, it is imported too.
-A
-sentence is always segment A, so that its token type is part of every position.
+A sentence is always segment A, so that its token type is part of every position.
 """
 
 from __future__ import annotations
