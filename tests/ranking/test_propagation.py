@@ -167,7 +167,7 @@ def test_encoders_alone(rule, attention, kind, tiny, make_batch):
     counts = [2, 1] if kind == "masked" else [1, 1]
     propagation = Propagation(model, options, memory=300)
     recording = propagation.record(source, source)
-    found = propagation.propagate(recording, counts, tokens=True, places=torch.tensor(places))
+    found = propagation.propagate(recording, counts, tokens=True, positions=torch.tensor(places))
     taken = 0.0
     for row, (length, count) in enumerate(zip(lengths, counts, strict=True)):
         reference = ReferenceModel(model, options)

@@ -130,7 +130,7 @@ def test_saving_adds_columns_and_keeps_what_others_wrote(copy):
 def test_both_readings_of_relevance_come_from_one_pass(run_folder, monkeypatch):
     calls = []
     whole = Propagation.propagate
-    monkeypatch.setattr(Propagation, "propagate", lambda *a: calls.append(1) or whole(*a))
+    monkeypatch.setattr(Propagation, "propagate", lambda *a, **k: calls.append(1) or whole(*a, **k))
     both = rank(run_folder, SOURCE, by="lrp,lrp_signed")
     assert len(calls) == 1
     signed = rank(run_folder, SOURCE, by="lrp", normalise="signed")

@@ -216,8 +216,8 @@ class Model(Run):
             alone = not self.model.config.decoder_layers
             states = recording["out" if alone else "dec_out", 0, "result"][0]
             steps = len(states)
-            places = torch.arange(steps, device=states.device)[None] if alone else None
-            propagated = propagation.propagate(recording, [steps], tokens=True, places=places)
+            positions = torch.arange(steps, device=states.device)[None] if alone else None
+            propagated = propagation.propagate(recording, [steps], tokens=True, positions=positions)
             predicted = self.model.logits(states).argmax(-1).tolist()
         shares: dict[Head, np.ndarray] = {}
         for (site, layer), relevance in propagated.heads.items():

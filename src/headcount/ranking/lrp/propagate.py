@@ -114,8 +114,8 @@ class Propagation:
 
         Sentences must be in the order of falling numbers of steps. Relevance starts from the steps
         from `first` on. With `tokens` also the relevance of source and prefix tokens is kept. An
-        encoder alone has no steps: `positions` `[batch, steps]` are the positions of its source that
-        relevance starts from instead, the first `steps[i]` of each row.
+        encoder alone has no steps: relevance starts from these `positions` of its source instead,
+        `[batch, steps]`, the first `steps[i]` of each row.
         """
         if list(steps) != sorted(steps, reverse=True) or min(steps) < 1:
             raise ValueError("sentences are not in the order of falling numbers of steps")
