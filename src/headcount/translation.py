@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from headcount.data.batches import evaluation_batches, padded
 from headcount.data.tokenizer import Tokenizer
@@ -76,13 +76,15 @@ def translate(
     return translations[0] if isinstance(lines, str) else translations
 
 
-def sentence_list(lines: object) -> list[str]:
+def sentence_list(lines: Any) -> list[str]:
     """One sentence or several as a list; stops if they are anything else than text."""
-    several = list(lines) if isinstance(lines, list | tuple | Iterator) else [lines]
-    sentences = [sentence for sentence in several if isinstance(sentence, str)]
-    wrong = [sentence for sentence in several if not isinstance(sentence, str)]
-    if wrong:
-        raise UserError(f"{wrong[0]!r} is not text.", "Give a sentence, or a list of sentences.")
+    one = isinstance(lines, str) or not isinstance(lines, Iterable)
+    sentences = [lines] if one else list(lines)
+    for sentence in sentences:
+        if not isinstance(sentence, str):
+            raise UserError(
+                f"{sentence!r} is not text.", "Give a sentence, or a list of sentences."
+            )
     return sentences
 
 
