@@ -239,3 +239,10 @@ def test_sentences_of_the_studys_own_test_set(tmp_path, run_folder):
     (corpus / "test.en").write_text("The big cat sees the dog .\nA dog and a cat see it .\n")
     assert headcount.report(study, sentences=1).sentences == 1  # the verb as a function
     assert "The big cat sees the dog" in (study / "report.html").read_text()
+
+
+def test_paper_gets_the_wide_figures(elements):
+    """A page of A4 is as narrow as a small window, but has no use for figures of a phone."""
+    sources = elements.all("source")
+    assert sources
+    assert all(source["media"].startswith("screen and") for source in sources)

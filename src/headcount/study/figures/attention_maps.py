@@ -69,9 +69,9 @@ def rare_words_figure(results: StudyResults) -> Drawing | None:
 
 
 def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
-    """The head with the largest share of rare words, those of the first layer first.
+    """The rare-words head, one of the first layer if there is one, else the head that comes nearest.
 
-    Also tells whether it has the rare-words function; a head that comes nearest may not.
+    Also tells whether it has that function.
     """
     if model.roles is None:
         return None
@@ -79,7 +79,7 @@ def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
     scores = {head: roles.score(RARE_WORDS.name, TWO_RAREST) for head, roles in heads.items()}
     shares = {head: share for head, share in scores.items() if share is not None}
     named = [head for head in shares if heads[head].has(RARE_WORDS.name)]
-    among = [h for h in named if h.layer == 0] or named or [h for h in shares if h.layer == 0]
+    among = [h for h in named if h.layer == 0] or named or list(shares)
     if not among:
         return None
     best = max(among, key=lambda head: shares[head])
