@@ -77,4 +77,4 @@ def test_numbers_of_a_grid_are_scaled_to_fit():
     assert max(map(len, lines)) <= 80
     assert len([line for line in lines if line.startswith("layer 0")]) == 2  # in two blocks
     assert "  -   " in lines[2]  # a head without a value
-    assert "1.90" in lines[-3]
+    assert "1.90" in lines[-2]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import zip_longest
 
 from rich.box import SIMPLE
 from rich.console import Group
@@ -31,8 +32,10 @@ def show(
     """Print a ranking, and where asked the agreement, all heads, and the audit."""
     sites = list(dict.fromkeys(head.site for head in ranking.heads))
     main = next(iter(ranking.columns))
-    for site in sites:
+    for site, following in zip_longest(sites, sites[1:]):
         results.print(grid_of(ranking, main, site))
+        if following is None or _reading(main, following) != _reading(main, site):
+            results.print(_reading(main, site), "")
     if full:
         for site in sites:
             results.print(all_heads(ranking, site))
@@ -77,7 +80,6 @@ def grid_of(ranking: Ranking, column: str, site: str) -> Group:
                 else:
                     line.append(f"{_short(value * scale):^6}", _shade(value, numbers))
             lines.append(line)
-    lines.append(Text(_reading(column, site)))
     lines.append(Text())
     return Group(*lines)
 

@@ -98,7 +98,7 @@ class TrainingDisplay:
         for title in names.values():
             table.add_column(title, justify="right")
         for line in lines:
-            table.add_row(*(_number(line.get(name)) for name in names))
+            table.add_row(*(_cell(line.get(name)) for name in names))
         return table
 
     def plain(self, line: dict[str, Any]) -> str:
@@ -134,6 +134,11 @@ def live_display(config: TrainingConfig, console: Console, quiet: bool) -> Itera
         yield show
     finally:
         live.stop()
+
+
+def _cell(value: Any) -> str:
+    """A number of the table: losses, BLEU and shares with as many decimals in every line."""
+    return f"{value:.3f}" if isinstance(value, float) else _number(value)
 
 
 def _number(value: Any) -> str:

@@ -69,7 +69,7 @@ def rare_words_figure(results: StudyResults) -> Drawing | None:
 
 
 def rare_words_head(model: StudyModel) -> tuple[Head, bool] | None:
-    """The rare-words head, one of the first layer if there is one, else the head that comes nearest.
+    """The rare-words head, of the first layer if one is there, else the head that comes nearest.
 
     Also tells whether it has that function.
     """
