@@ -57,6 +57,22 @@ MODELS: dict[str, dict[str, Any]] = {
     "one table of biases and learned positions": {
         "relative_positions": "stack", "positions": "learned", "gated": True, "norm_kind": "rms",
     },
+    "other widths in every layer": {
+        "ff_block": 3, "gated": True, "activation": "gelu",
+        "gone": ["enc_ff.0.0", "enc_ff.0.3", "enc_ff.1.5", *(f"dec_ff.1.{i}" for i in range(6))],
+    },
+    "blocks gone": {
+        "relative_positions": "layer", "positions": "none", "encoder_layers": 4,
+        "gone": ["enc_layers.0.1", "enc_layers.1.0", "enc_layers.2.0", "enc_layers.2.1",
+                 "dec_layers.0.2", "dec_layers.1.0", "dec_layers.1.1", "enc.3.1"],
+    },
+    "blocks gone, post-norm": {
+        "norm": "post", "gone": ["enc_layers.0.1", "enc_layers.1.0", "dec_layers.1.1"],
+    },
+    "a layer gone, sinusoids and biases": {
+        "relative_positions": "layer", "position_distance": 9, "position_buckets": 8,
+        "gone": ["enc_layers.0.0", "enc_layers.0.1", "dec_layers.1.1"],
+    },
 }  # fmt: skip
 PADDED = {
     "ragged": 2 + 3,
@@ -64,7 +80,11 @@ PADDED = {
     "encoder without heads": 2,
     "biases per layer alone": 1 + 1,
     "biases per layer and sinusoids": 1 + 1,
+    "blocks gone": 1,
+    "blocks gone, post-norm": 3 + 3,
+    "a layer gone, sinusoids and biases": 3,
 }
+LAYERS = {"blocks gone": (2, 1), "a layer gone, sinusoids and biases": (1, 2)}
 
 
 def ends(run: Run) -> Run:
@@ -104,6 +124,9 @@ def test_float32_is_equal(case: tuple[str, Run], english: list[str], tmp_path: P
     exported = export(run, "ctranslate2", tmp_path / "out", lines=english[:3])
     assert exported.difference < 1e-4
     assert exported.padded_heads == PADDED.get(name, 0)
+    layers = LAYERS.get(name, (run.config.model.encoder_layers, run.config.model.decoder_layers))
+    config = build_spec(run)[1].config
+    assert (config.encoder_layers, config.decoder_layers) == layers
     comparison = Comparison(run, make_sample(run, english[10:20], seed=3).sentences)
     ours, theirs = comparison.log_probabilities(tmp_path / "out")
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=0)

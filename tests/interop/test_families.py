@@ -20,7 +20,7 @@ from headcount.interop.importing import import_run
 from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.model.gating import remove_heads
-from headcount.run import Run, load_run
+from headcount.run import Run, load_run, regroup
 from headcount.translation import translate_tokens
 
 CONFIGURATIONS = 20
@@ -121,7 +121,12 @@ def test_pruned_in_other_engines(
     pytest.importorskip("onnxruntime", reason="needs headcount[onnx]")
     made = maker.make(family, tmp_path / "model", seed)
     run = import_run(tmp_path / "model", tmp_path / "run", **made.options).run
-    run.model = remove_heads(run.model, [Head("enc", 0, 0), Head("dec", 0, 0)])
+    run = regroup(run, 3)
+    gone = [Head("enc", 0, 0), Head("dec", 0, 0)]
+    if seed == 2:  # units and whole blocks too
+        gone += [Head("enc_ff", 0, 1), Head("dec_ff", 0, 0), Head("enc_layers", 0, 0)]
+        gone += [Head("dec_layers", run.config.model.decoder_layers - 1, 2)]
+    run.model = remove_heads(run.model, gone)
     exported = export(run, "ctranslate2", tmp_path / "engine", lines=english[:5])
     assert exported.difference < 1e-4
     source, names = run.source_tokenizer, token_names(run)[0]
@@ -142,7 +147,11 @@ def test_pruned_and_written_back(
     made = maker.make(family, tmp_path / "model", seed)
     run = import_run(tmp_path / "model", tmp_path / "run", **made.options).run
     heads = [Head("enc", 0, i) for i in range(run.config.model.heads)]
-    run.model = remove_heads(run.model, [*heads, Head("dec", 0, 0), Head("cross", 0, 0)])
+    gone = [*heads, Head("dec", 0, 0), Head("cross", 0, 0)]
+    if seed == 2:
+        run = regroup(run, 3)
+        gone += [Head("dec_ff", 0, 1), Head("enc_ff", 0, 0), Head("dec_layers", 0, 2)]
+    run.model = remove_heads(run.model, gone)
     run.save(tmp_path / "pruned")
     pruned = load_run(tmp_path / "pruned")
     assert pruned.model.heads == run.model.heads

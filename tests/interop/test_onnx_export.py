@@ -42,6 +42,18 @@ MODELS: dict[str, dict[str, Any]] = {
         "relative_positions": "layer", "positions": "none", "position_distance": 17,
         "gone": ["enc.1.1", "dec.0.2"],
     },
+    "units and blocks gone": {
+        "ff_block": 5, "gone": ["enc_ff.0.1", *(f"enc_ff.1.{i}" for i in range(4)), "dec_ff.0.3",
+                                "enc_layers.0.0", "dec_layers.0.1", "dec_layers.1.2"],
+    },
+    "units and blocks gone, post-norm": {
+        "norm": "post", "ff_block": 5,
+        "gone": [*(f"dec_ff.1.{i}" for i in range(4)), "enc_layers.1.1", "dec_layers.0.0"],
+    },
+    "T5 1.1 without much": {
+        **SHAPES["t5 1.1"], "ff_block": 4,
+        "gone": [*(f"enc_ff.1.{i}" for i in range(4)), "dec_layers.0.2", "enc_layers.0.0"],
+    },
 }  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from headcount.interop.families import FAMILIES
 from headcount.interop.importing import import_run
 from headcount.interop.transformers_export import check_transformers, family_of_run
 from headcount.model.gating import remove_heads
-from headcount.run import Run
+from headcount.run import Run, regroup
 from headcount.translation import translate
 
 GONE = [*(Head("enc", 0, i) for i in range(4)), Head("dec", 1, 0), Head("cross", 0, 2)]
@@ -27,6 +28,23 @@ def pruned(marian_run: Run) -> Run:
         Path("pruned"), marian_run.config, remove_heads(marian_run.model, GONE),
         marian_run.source_tokenizer, marian_run.target_tokenizer,
     )  # fmt: skip
+
+
+@torch.no_grad()
+def test_units_and_blocks_that_are_gone_make_it_smaller(
+    transformers: Any, marian_run: Run, english: list[str], tmp_path: Path
+) -> None:
+    """Marian is post-norm: its layers stay, with zeros, but are narrower."""
+    run = regroup(marian_run, 4)
+    blocks = run.model.heads.layers["enc_ff"][0]
+    gone = [Head("enc_ff", layer, i) for layer in range(2) for i in blocks[layer + 2 :]]
+    gone += [Head("enc_layers", 1, 0), Head("dec_layers", 0, 1), Head("dec_ff", 1, 0)]
+    run = replace(run, model=remove_heads(run.model, gone))
+    exported = export(run, "marian", tmp_path / "out", lines=english[:5])
+    config = transformers.MarianConfig.from_pretrained(tmp_path / "out")
+    assert config.encoder_ffn_dim == 12
+    assert exported.padded_units == 4 + 4
+    assert exported.padded_heads == 2 * len(marian_run.model.heads.layers["enc"][0])
 
 
 @torch.no_grad()

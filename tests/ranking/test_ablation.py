@@ -6,14 +6,12 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from headcount.heads import Head
+from headcount.heads import ALL_SITES, Head
 from headcount.model.gating import gated, mask_gates, remove_heads
 from headcount.ranking import ablation as module
 from headcount.ranking.ablation import ablation
 from headcount.ranking.evidence import attentions_of
 from headcount.ranking.measures import gradient
-
-SITES = ("enc", "dec", "cross")
 
 
 @pytest.fixture
@@ -38,8 +36,9 @@ def loss(model, source, prefix, labels) -> float:
 @pytest.mark.parametrize("norm", ["pre", "post"])
 def test_every_head_alone_in_every_sentence(tiny, pairs, tokens, norm, monkeypatch):
     monkeypatch.setattr(module, "PASS_TOKENS", tokens)
-    model = remove_heads(tiny(norm=norm), [Head("enc", 1, 0), Head("dec", 0, 0), Head("dec", 0, 1)])
-    heads = model.head_list()
+    gone = ["enc.1.0", "dec.0.0", "dec.0.1", "enc_ff.0.1", "enc_layers.1.1", "dec_layers.1.0"]
+    model = remove_heads(tiny(norm=norm, ff_block=2), map(Head.parse, gone))
+    heads = model.head_list(ALL_SITES)
     gates = {("cross", 0): torch.tensor([0.5, 1.5]).double()}
     with torch.no_grad(), gated(model, gates):
         found = ablation(model, *pairs, heads)
@@ -58,7 +57,7 @@ def test_every_head_alone_in_every_sentence(tiny, pairs, tokens, norm, monkeypat
 def test_gates_and_recording_are_as_before(tiny, pairs):
     model = tiny()
     ablation(model, *pairs, model.head_list())
-    gradient(model, *pairs, attentions_of(model, SITES))
+    gradient(model, *pairs, attentions_of(model, ALL_SITES))
     assert all(attention.gate is None for attention in model.attentions().values())
     assert model.tape.recording is None
     assert all(parameter.grad is None for parameter in model.parameters())
@@ -66,9 +65,9 @@ def test_gates_and_recording_are_as_before(tiny, pairs):
 
 @pytest.mark.parametrize("gate", [None, 0.6])
 def test_gradient_of_every_sentence_by_finite_differences(tiny, pairs, gate):
-    model = remove_heads(tiny(activation="gelu"), [Head("enc", 0, 1)])
-    places = attentions_of(model, SITES)
-    numbers = {place: len(model.attentions()[place].heads) for place in places}
+    model = remove_heads(tiny(activation="gelu", ff_block=2), [Head("enc", 0, 1)])
+    places = attentions_of(model, ALL_SITES)
+    numbers = {(site, layer): len(model.heads.layers[site][layer]) for site, layer in places}
     base = {
         place: torch.full((n,), 1.0 if gate is None else gate, dtype=torch.float64)
         for place, n in numbers.items()

@@ -101,6 +101,12 @@ def export(
             " that ctranslate2 needs none.",
             soft_wrap=True,
         )
+    if exported.padded_units and not quiet:
+        remarks.print(
+            f"{to} needs feed-forward units where this run has none. Units of zeros added:"
+            f" {exported.padded_units}.",
+            soft_wrap=True,
+        )
     for note in exported.notes if not quiet else ():
         remarks.print(f"Note: {note}.", soft_wrap=True)
     what = "mean" if precision != "float32" else "largest"

@@ -25,7 +25,7 @@ from headcount.interop.plain_tokenizers import token_names
 from headcount.model.attention import Attention
 from headcount.model.decoding import Search
 from headcount.model.embedding import Embedding
-from headcount.model.gating import even_layout, with_layout
+from headcount.model.gating import even_layout, repacked, with_layout
 from headcount.model.transformer import Transformer
 from headcount.run import Run
 from headcount.translation import translate_tokens
@@ -34,8 +34,8 @@ NEVER = -1e4
 """Added to the logits of tokens that are never written."""
 
 
-def build_spec(run: Run) -> tuple[Any, int]:
-    """The engine's description of a run, and how many heads of zeros it needed."""
+def build_spec(run: Run) -> tuple[Any, Transformer]:
+    """The engine's description of a run, and the model that it describes, with zeros added."""
     from ctranslate2.specs import TransformerSpec
     from ctranslate2.specs.common_spec import Activation
     from ctranslate2.specs.transformer_spec import TransformerDecoderSpec, TransformerEncoderSpec
@@ -46,9 +46,9 @@ def build_spec(run: Run) -> tuple[Any, int]:
             "Export it to transformers.",
         )
     both = has_both(run)
-    layout = even_layout(run.model)
-    padded = len(layout.heads()) - len(run.model.head_list())
-    model = with_layout(run.model, layout)
+    packed = repacked(run.model)
+    layout = even_layout(packed)
+    model = with_layout(packed, layout)
     config = model.config
     activations = {
         "relu": Activation.RELU,
@@ -83,7 +83,7 @@ def build_spec(run: Run) -> tuple[Any, int]:
     if both:
         add_bias_keys(spec, model)
     _name_tokens(spec, run)
-    return spec, padded
+    return spec, model
 
 
 def write_ctranslate2(spec: Any, folder: Path, precision: str) -> None:

@@ -18,6 +18,7 @@ from headcount.progress import Progress, silent
 from headcount.registry import Registry
 
 if TYPE_CHECKING:  # `--help` lists the formats without loading torch
+    from headcount.model.transformer import Transformer
     from headcount.run import Run
 
 
@@ -28,7 +29,8 @@ class Exported:
     `difference` is the largest difference of logits (transformers, onnx) or of log-probabilities
     (ctranslate2; the mean one where weights are rounded) between the export and the run. `shift` is
     how far log-probabilities of the run as it is are moved because the engine never writes some
-    tokens; it is not part of `difference`.
+    tokens; it is not part of `difference`. `padded_heads` and `padded_units` are zeros that the
+    engine needs where the run was pruned.
     """
 
     folder: str
@@ -37,8 +39,21 @@ class Exported:
     difference: float = 0.0
     shift: float = 0.0
     padded_heads: int = 0
+    padded_units: int = 0
     bytes: int = 0
     notes: list[str] = field(default_factory=list)
+
+    def describe_padding(self, model: Transformer, written: Transformer) -> None:
+        """Note the zeros that the engine needed, and into how many layers blocks were put."""
+        from headcount.model.gating import zeros_added
+
+        self.padded_heads, self.padded_units = zeros_added(model, written)
+        for side in ("encoder", "decoder"):
+            before, after = (getattr(m.config, f"{side}_layers") for m in (model, written))
+            if after < before:
+                self.notes.append(
+                    f"what is left of the {before} {side} layers is written as {after}"
+                )
 
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON values."""
@@ -104,7 +119,8 @@ def _to_ctranslate2(run: Run, folder: Path, result: Exported) -> Check:
     )
     from headcount.interop.plain_tokenizers import token_names, write_plain_tokenizers
 
-    spec, result.padded_heads = build_spec(run)
+    spec, written = build_spec(run)
+    result.describe_padding(run.model, written)
     write_ctranslate2(spec, folder, result.precision)
     write_plain_tokenizers(run, folder, source_end=bool(written_end(run)))
 
@@ -130,7 +146,8 @@ def _to_transformers(run: Run, folder: Path, result: Exported) -> Check:
     )
 
     family = family_of_run(run)
-    result.padded_heads, result.notes = write_transformers(run, folder, family)
+    written, result.notes = write_transformers(run, folder, family)
+    result.describe_padding(run.model, written)
     return lambda lines: check_transformers(run, folder, lines, family)
 
 

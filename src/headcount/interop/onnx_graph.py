@@ -138,6 +138,8 @@ class Writer:
 
     def feed_forward(self, x: str, block: FeedForwardBlock) -> str:
         """The two-layer network of each position, gated or not."""
+        if not block.blocks:
+            return self.constant(x, block, block.contract.bias)
         inside = self.inside(x, block)
 
         def mapped(x: str, name: str, linear: Any) -> str:
@@ -216,10 +218,10 @@ class Writer:
         near = add("Clip", offsets, constant(-far, np.int64), constant(far, np.int64))
         return add("Add", near, constant(far, np.int64))
 
-    def without_heads(self, x: str, block: AttentionBlock) -> str:
-        """A layer that has lost all heads adds its constant output bias, if it has one."""
-        if self.model.config.biases:
-            return self.around(x, self.parameter(block.attention.out_bias), block)
+    def constant(self, x: str, block: Block, bias: Tensor) -> str:
+        """A block that has lost all heads or units adds its constant bias, if it has one."""
+        if self.model.config.biases and not block.removed:
+            return self.around(x, self.parameter(bias), block)
         return x if block.pre_norm else self.norm(x, block.norm)
 
     def embedded(self, tokens: str, embedding: Embedding, positions: str | None) -> str:
@@ -302,7 +304,7 @@ def decoder_step_graph(model: Transformer) -> Any:
             output = writer.attend(queries, keys, values, cross.attention, visible)
             x = writer.around(x, output, cross)
         else:
-            x = writer.without_heads(x, cross)
+            x = writer.constant(x, cross, cross.attention.out_bias)
         x = writer.feed_forward(x, layer.feed_forward)
     states = writer.norm(x, model.decoder_norm)
     states = add("Squeeze", states, constant([1], np.int64))  # [batch, width]
@@ -317,7 +319,7 @@ def _self_attention(
 ) -> str:
     attention = block.attention
     if not attention.heads:
-        return writer.without_heads(x, block)
+        return writer.constant(x, block, attention.out_bias)
     inside = writer.inside(x, block)
     queries, keys, values = (writer.projected(inside, attention, part) for part in range(3))
     output = writer.attend(queries, keys, values, attention, visible, offsets)
@@ -330,7 +332,7 @@ def _step_attention(
     """Self-attention of one new position to itself and to those before it."""
     attention, graph = block.attention, writer.graph
     if not attention.heads:
-        return writer.without_heads(x, block)
+        return writer.constant(x, block, attention.out_bias)
     inside = writer.inside(x, block)
     grown = []
     for part, kind in ((1, "keys"), (2, "values")):

@@ -1,12 +1,15 @@
 """A run as a folder that its family's class of `transformers` loads.
 
-These families have the same heads in every layer; pruned ones come back as heads of zeros.
+These families have the same heads and the same width in every layer: pruned heads come back as
+heads of zeros, and feed-forward networks are as wide as the widest one. Blocks that are gone make
+the model shallower where others can take their places, else they are zeros too.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +20,8 @@ from headcount.interop.families import FAMILIES, Family
 from headcount.interop.families.adapter import Checkpoint, to_theirs
 from headcount.interop.importing import quieten
 from headcount.interop.search_settings import generation_settings
-from headcount.model.gating import full_heads
+from headcount.model.gating import full_heads, narrowed, repacked
+from headcount.model.transformer import Transformer, full_layout
 from headcount.run import Run
 
 _MIXED_TEXT = "This is a test, isn't it? Yes: 1,234.5 «ça va» (œuvre) – done…"
@@ -31,15 +35,19 @@ def family_of_run(run: Run) -> Family:
     return FAMILIES.find(run.config.model.family or "marian")
 
 
-def write_transformers(run: Run, folder: Path, family: Family) -> tuple[int, list[str]]:
-    """Write the model; how many heads of zeros it needed, and notes on what differs."""
+def write_transformers(run: Run, folder: Path, family: Family) -> tuple[Transformer, list[str]]:
+    """Write the model; what was written, with its zeros, and notes on what differs."""
     import transformers
 
     quieten()
     adapter = family.adapter
+    model = run.model
+    if model.heads != full_layout(model.config):
+        model = full_heads(narrowed(repacked(model), adapter.one_width))
+        config_of_run = run.config.model_copy(update={"model": model.config})
+        run = replace(run, config=config_of_run, model=model)
     settings, notes = adapter.settings(run)
     generation, more_notes = generation_settings(run)
-    model = full_heads(run.model)
     config = getattr(transformers, adapter.config_class)(**settings)
     checkpoint = Checkpoint(str(folder), config, lambda name: None)
     name, options = adapter.class_for(checkpoint), adapter.load_options(checkpoint)
@@ -58,7 +66,7 @@ def write_transformers(run: Run, folder: Path, family: Family) -> tuple[int, lis
     weights.chmod((folder / "config.json").stat().st_mode)  # safetensors makes its files private
     notes = [*notes, *(more_notes if model.config.decoder_layers else ())]
     notes += adapter.write_tokenizers(run, folder)
-    return len(model.head_list()) - len(run.model.head_list()), notes
+    return model, notes
 
 
 @torch.inference_mode()

@@ -192,6 +192,42 @@ def even_layout(model: Transformer) -> HeadLayout:
     return HeadLayout(layers)
 
 
+def zeros_added(model: Transformer, larger: Transformer) -> tuple[int, int]:
+    """How many heads and how many units of zeros a padded model has."""
+    heads = len(larger.head_list()) - len(model.head_list())
+    units = [
+        sum(len(network.unit_block) for network in each.feed_forwards().values())
+        for each in (larger, model)
+    ]
+    return heads, units[0] - units[1]
+
+
+def narrowed(model: Transformer, one_width: bool = False) -> Transformer:
+    """The same model as one whose full feed-forward networks are no wider than they need be.
+
+    Its units are not in blocks any more. `one_width`: both sides have the same width.
+    """
+    widths = {site: [1] for site in UNIT_SITES}
+    for (site, _), network in model.feed_forwards().items():
+        widths[site].append(len(network.unit_block))
+    encoder, decoder = (max(widths[site]) for site in UNIT_SITES)
+    if one_width:
+        encoder = decoder = max(encoder, decoder)
+    config = model.config.model_copy(
+        update={
+            "ff_block": 1,
+            "ff_width": encoder,
+            "decoder_ff_width": None if encoder == decoder else decoder,
+        }
+    )
+    layers = dict(model.heads.layers)
+    for site in UNIT_SITES:
+        layers[site] = tuple(tuple(range(width)) for width in widths[site][1:])
+    other = _blank_like(model, config, HeadLayout(layers))
+    other.load_state_dict(model.state_dict())
+    return other.train(model.training)
+
+
 def full_heads(model: Transformer) -> Transformer:
     """The model with as many heads, units and blocks as it had before any was pruned."""
     return with_layout(model, full_layout(model.config))

@@ -80,6 +80,8 @@ class Adapter:
 
     config_class: ClassVar[str]
     model_class: ClassVar[str]
+    one_width: ClassVar[bool] = False
+    """Whether feed-forward networks of encoder and decoder have the same width."""
 
     def refuse(self, checkpoint: Checkpoint) -> None:
         """Raise a `UserError` for variants that this package does not have."""

@@ -44,6 +44,7 @@ class T5(Adapter):
     """
 
     config_class, model_class = "T5Config", "T5ForConditionalGeneration"
+    one_width = True
 
     def refuse(self, checkpoint: Checkpoint) -> None:
         """The start is the padding token by default."""
