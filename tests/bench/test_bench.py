@@ -14,6 +14,7 @@ import yaml
 
 from headcount.bench.runs import Timing, bench, bench_lines, interleaved, peak_memory
 from headcount.errors import UserError
+from headcount.heads import Head
 from headcount.model.gating import remove_heads
 from headcount.run import load_run
 
@@ -41,12 +42,15 @@ def test_median_and_quartiles() -> None:
 
 def test_side_by_side(baseline: Path, tmp_path: Path) -> None:
     run = load_run(baseline)
-    run.model = remove_heads(run.model, run.model.heads.heads(("enc", "dec")))
+    gone = [*run.model.heads.heads(("enc", "dec")), Head("enc_layers", 0, 1)]
+    run.model = remove_heads(run.model, gone)
     run.save(tmp_path / "small")
     lines = ["the cat sees the big dog", "a dog", ""] * 3
     found = bench([baseline, tmp_path / "small"], lines, rounds=2, beam=2, singles=2, memory=False)
     full, small = found
     assert small.heads == {"enc": 0, "dec": 0, "cross": 4}
+    assert (full.units, small.units) == ({"enc_ff": 32, "dec_ff": 32}, {"enc_ff": 16, "dec_ff": 32})
+    assert small.blocks == {"enc_layers": 3, "dec_layers": 6}
     assert small.parameters < full.parameters
     assert small.file_bytes < full.file_bytes
     assert (full.encode_removed, full.translate_removed) == (0, 0)

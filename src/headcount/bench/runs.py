@@ -21,8 +21,13 @@ import torch
 from headcount.data.cleaning import spread
 from headcount.errors import UserError
 from headcount.files import read_lines
-from headcount.heads import SITES
-from headcount.model.arithmetic import count_parameters, encoder_products, translation_products
+from headcount.heads import BLOCKS, SITES
+from headcount.model.arithmetic import (
+    count_parameters,
+    encoder_products,
+    translation_products,
+    unit_counts,
+)
 from headcount.model.decoding import GREEDY, Search
 from headcount.progress import Progress, silent
 from headcount.run import WEIGHTS, Run, load_config, load_run
@@ -115,6 +120,7 @@ def peak_resident() -> int:
 class Bench:
     """The measurements of one run.
 
+    `heads`, `units` of feed-forward networks and whole residual `blocks` are counted by site.
     `encode_removed` and `translate_removed` are the shares of the first run's multiply-adds that
     this one does not need for the same sentences (greedy, the first run's translations): it can
     be faster by a factor of `1 / (1 - share)` at most.
@@ -122,6 +128,8 @@ class Bench:
 
     run: str
     heads: dict[str, int]
+    units: dict[str, int]
+    blocks: dict[str, int]
     parameters: int
     file_bytes: int
     peak_bytes: int
@@ -176,6 +184,8 @@ def bench(
             Bench(
                 str(run.folder),
                 {site: run.model.heads.count(site) for site in SITES},
+                unit_counts(run.model),
+                {site: run.model.heads.count(site) for site in BLOCKS},
                 count_parameters(run.model),
                 (run.folder / WEIGHTS).stat().st_size,
                 *peaks,

@@ -84,12 +84,15 @@ def _sizes(benches: list[Bench]) -> Any:
     from rich.table import Table
 
     table = Table(title="Size", title_justify="left")
-    for name in ("run", "heads", "parameters", "file", "peak memory", "above idle"):
+    counts = ["heads"]
+    counts += ["units"] if any(each.units != benches[0].units for each in benches) else []
+    counts += ["blocks"] if any(each.blocks != benches[0].blocks for each in benches) else []
+    for name in ("run", *counts, "parameters", "file", "peak memory", "above idle"):
         table.add_column(name, justify="left" if name == "run" else "right")
     for each in benches:
         table.add_row(
             each.run,
-            "/".join(str(count) for count in each.heads.values()),
+            *("/".join(str(count) for count in getattr(each, n).values()) for n in counts),
             f"{each.parameters / 1e6:.2f} M",
             *(
                 f"{size / 1e6:.1f} MB"

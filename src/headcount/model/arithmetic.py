@@ -10,13 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from headcount.heads import BLOCKS, SITES, Head, HeadLayout
+from headcount.heads import BLOCKS, SITES, UNIT_SITES, Head, HeadLayout
 from headcount.model.transformer import Transformer
 
 
 def count_parameters(model: Transformer) -> int:
     """How many weights a model has; tied ones count once."""
     return sum(parameter.numel() for parameter in model.parameters())
+
+
+def unit_counts(model: Transformer) -> dict[str, int]:
+    """How many units the feed-forward networks of each side have in all layers."""
+    counts = dict.fromkeys(UNIT_SITES, 0)
+    for (site, _), network in model.feed_forwards().items():
+        counts[site] += len(network.unit_block)
+    return counts
 
 
 def gate_parameters(model: Transformer, heads: Iterable[Head]) -> list[int]:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from headcount.config import ModelConfig
 from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayout
+from headcount.model.arithmetic import unit_counts
 from headcount.model.attention import Attention
 from headcount.model.layers import FeedForwardBlock
 from headcount.model.transformer import Transformer, blank_model, full_layout
@@ -195,10 +196,7 @@ def even_layout(model: Transformer) -> HeadLayout:
 def zeros_added(model: Transformer, larger: Transformer) -> tuple[int, int]:
     """How many heads and how many units of zeros a padded model has."""
     heads = len(larger.head_list()) - len(model.head_list())
-    units = [
-        sum(len(network.unit_block) for network in each.feed_forwards().values())
-        for each in (larger, model)
-    ]
+    units = [sum(unit_counts(each).values()) for each in (larger, model)]
     return heads, units[0] - units[1]
 
 
