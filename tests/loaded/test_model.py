@@ -32,6 +32,22 @@ def test_a_string_gives_a_string_and_a_list_a_list(model, run_folder):
     assert model.translate([]) == []
 
 
+def test_units_and_blocks_are_switched_off_by_name(model):
+    with model.heads_off("enc_ff.0, dec_layers.1.0"):
+        off = model.translate(TEXT)
+    gone = [Head("enc_ff", 0, 0), Head("dec_layers", 1, 0)]
+    removed = Run(
+        model.folder, model.config, remove_heads(model.model, gone),
+        model.source_tokenizer, model.target_tokenizer,
+    )  # fmt: skip
+    assert headcount.translate(removed, TEXT) == off
+    with model.heads_off("*.1.*"):  # attention alone
+        gates = {
+            place for place, module in model.model.gateables().items() if module.gate is not None
+        }
+    assert gates == {("enc", 1), ("dec", 1), ("cross", 1)}
+
+
 def test_heads_off_equals_heads_removed(model):
     gone = [Head("enc", 0, 1), Head("cross", 1, 2)]
     removed = Run(

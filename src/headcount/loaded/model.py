@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headcount.data.batches import padded
 from headcount.errors import UserError
-from headcount.heads import SITES, Head, HeadTable
+from headcount.heads import ALL_SITES, SITES, Head, HeadTable
 from headcount.loaded.attention import Attention
 from headcount.loaded.relevance import Relevance
 from headcount.model.decoding import Search
@@ -52,6 +52,8 @@ def _matching(name: str, heads: Sequence[Head]) -> list[Head]:
     pattern = name.split(".")
     pattern += ["*"] * (3 - len(pattern))
     if len(pattern) == 3:
+        # Patterns of sites mean attention: units and blocks have to be named.
+        heads = [head for head in heads if head.site in SITES or head.site == pattern[0]]
         matching = [head for head in heads if all(map(fnmatchcase, str(head).split("."), pattern))]
         if matching:
             return matching
@@ -276,8 +278,12 @@ class Model(Run):
         return [self._output_names[token] for token in tokens], _numpy(logs)
 
     def heads_off(self, *heads: Heads) -> AbstractContextManager[None]:
-        """Everything inside runs without these heads: `with model.heads_off("enc.4.1"): ...`"""
-        closed = [head for wanted in heads for head in find_heads(wanted, self.heads)]
+        """Everything inside runs without these heads: `with model.heads_off("enc.4.1"): ...`
+
+        Blocks of units (`enc_ff.2.5`) and whole blocks (`enc_layers.2.0`) are switched off too.
+        """
+        every = self.model.head_list(ALL_SITES)
+        closed = [head for wanted in heads for head in find_heads(wanted, every)]
         return masked(self.model, closed)
 
     def record(self, *names: str) -> AbstractContextManager[Recording]:
