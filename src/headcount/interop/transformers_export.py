@@ -100,6 +100,6 @@ def _check_tokenizer(run: Run, folder: Path, lines: Sequence[str]) -> None:
         ids = source.encode(line)
         if ids and list(theirs(line).input_ids) != [*ids, source.eos]:
             raise UserError(
-                f"The written tokeniser cuts this line otherwise: {line!r}. Nothing was written.",
+                f"The written tokeniser cuts this line differently: {line!r}. Nothing was written.",
                 "Please report this with the run's tokenizer.src.json.",
             )

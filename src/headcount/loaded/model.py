@@ -335,7 +335,8 @@ class Model(Run):
         if tokens > most:
             start = text if len(text) <= 30 else f"{text[:30]}..."
             raise UserError(
-                f"'{start}' has {tokens} tokens, the model at most {most}.", "Give a shorter text."
+                f"'{start}' has {tokens} tokens, the model takes at most {most}.",
+                "Give a shorter text.",
             )
 
     def _batch(self, readings: Sequence[Reading]) -> tuple[Tensor, Tensor]:

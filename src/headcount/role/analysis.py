@@ -79,7 +79,7 @@ def roles(
     with connect() as workers, TemporaryDirectory() as scratch:
         if not isinstance(run, Run):
             run = load_run(run, workers.device)
-        text = Text.given(source, conllu, reference, sentences)
+        text = Text.read(source, conllu, reference, sentences)
         sites = parse_sites(",".join(name_list(sites)))
         relations = () if "enc" not in sites else parse_relations(relations)
         if relations != () and text.conllu is None:

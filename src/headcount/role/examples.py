@@ -116,7 +116,7 @@ def _best_sentence(
 ) -> int | None:
     """The sentence with most hits among its instances, and the most confident head.
 
-    One instance more than there are keeps a sentence with a single hit from being the best one.
+    Counting one instance more keeps a sentence with a single hit from being the best one.
     """
     role_counts = counts.roles[kind]
     column, n = counts.heads.heads.index(head), role_counts.names.index(name)

@@ -191,7 +191,7 @@ class Lines:
     source: Path | Sequence[str]
 
     @classmethod
-    def given(cls, source: Path | str | Sequence[str]) -> Lines:
+    def read(cls, source: Path | str | Sequence[str]) -> Lines:
         """An existing file, or sentences in memory."""
         if isinstance(source, str | Path):
             return cls(require_file(Path(source)))
@@ -223,7 +223,7 @@ class Text:
     parses_limited: bool = False
 
     @classmethod
-    def given(
+    def read(
         cls,
         source: Path | str | Sequence[str] | None,
         conllu: Path | str | None,
@@ -235,9 +235,9 @@ class Text:
             raise UserError("No sentences were given.", "Give --src, --conllu, or --text.")
         if limit is not None and limit < 1:
             raise UserError(f"{limit} sentences are too few.", "Ask for at least one.")
-        lines = None if source is None else Lines.given(source)
+        lines = None if source is None else Lines.read(source)
         parses = None if conllu is None else require_file(Path(conllu))
-        references = None if reference is None else Lines.given(reference)
+        references = None if reference is None else Lines.read(reference)
         text = cls(lines, references, parses, "none" if parses is None else str(parses), limit)
         if not text.count():
             raise UserError(f"{text} has no sentence.", "Give a file that has some.")

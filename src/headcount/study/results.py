@@ -143,7 +143,7 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         for pair in stored["pairs"]
     )
     _check(folder / STUDY, pairs, stored["models"])
-    present = _made(folder, stored["models"])
+    present = _finished(folder, stored["models"])
     models = tuple(_model(folder, entry) for entry in present)
     if not models:
         raise UserError(f"{folder} has no finished model yet.", "Let `headcount study` run on.")
@@ -185,7 +185,7 @@ def _check(where: Path, pairs: Sequence[PairInfo], models: Sequence[Mapping[str,
             )
 
 
-def _made(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _finished(folder: Path, models: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The models whose runs are there, and the runs that they come from."""
     there = {
         entry["id"]: entry

@@ -97,7 +97,7 @@ class Questions:
 
 
 def asks_of(run: Run) -> Ask | None:
-    """How the run's training batches become questions; None where they are as they are."""
+    """How the run's training batches become questions; None where they stay unchanged."""
     config = run.config.model
     if config.decoder_layers:
         return None

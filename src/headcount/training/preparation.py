@@ -154,7 +154,7 @@ def _prepare(
     held_out = shards("dev")  # before its text is paired: it says where sides are unequal
     if not len(held_out):
         raise UserError(
-            f"{corpus.path('dev', 'source')} has no pair of 1 to {data.max_length} tokens a side.",
+            f"{corpus.path('dev', 'source')} has no pair of at most {data.max_length} tokens each.",
             "Give held-out pairs, or raise data.max_length.",
         )
     scored = spread(list(corpus.pairs("dev")), training.bleu_sentences)

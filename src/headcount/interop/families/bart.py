@@ -119,7 +119,7 @@ class BartLike(Adapter):
         }
         if set(inner.values()) != {config.width}:
             raise UserError(
-                f"{run.folder} has heads of a width of their own, which this family has not.",
+                f"{run.folder} has heads of a width of their own, which this family does not have.",
                 "Try --to ctranslate2 or --to onnx, or use the run as it is.",
             )
         if run.source_tokenizer.pad != target.pad:

@@ -70,7 +70,7 @@ class M2M100(BartLike):
         for token, number in numbers.items():
             if not 0 <= number < len(vocabulary):
                 raise UserError(
-                    f"{VOCABULARY} has a token with the number {number!r}, but the model only"
+                    f"{VOCABULARY} has a token with the number {number!r}, but the model has only"
                     f" {len(vocabulary)}.",
                     "The files do not belong together; fetch them again.",
                 )

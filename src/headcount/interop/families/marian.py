@@ -105,7 +105,7 @@ def _tokenizer(
     for token, number in numbers.items():
         if not (isinstance(number, int) and 0 <= number < size):
             raise UserError(
-                f"{VOCABULARY} has a token with the number {number!r}, but the model only {size}.",
+                f"{VOCABULARY} has a token with the number {number!r}, the model has {size}.",
                 "The files do not belong together; fetch them again.",
             )
         vocabulary[number] = token

@@ -141,7 +141,7 @@ def make_tokenizer(
     size = checkpoint.config.vocab_size
     if largest >= size:
         raise UserError(
-            f"The tokeniser of {checkpoint.name} has {largest + 1} tokens, but the model only"
+            f"The tokeniser of {checkpoint.name} has {largest + 1} tokens, but the model has only"
             f" {size}.",
             "The files do not belong together; fetch them again.",
         )

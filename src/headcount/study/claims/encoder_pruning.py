@@ -204,7 +204,7 @@ ENCODER_CLAIMS = (
 
 
 def _sparse(case: Case, low: float, high: float) -> list[StudyModel]:
-    """Learned encoder prunings that keep a share of the heads in these bounds, and some."""
+    """Learned encoder prunings that keep a share of the heads within these bounds, at least one."""
     return [
         model
         for model in case.encoder_learned

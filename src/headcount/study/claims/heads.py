@@ -275,7 +275,7 @@ def _encoder_layers(model: StudyModel, column: str) -> dict[int, dict[Head, floa
 
 
 def _share_of_top(values: list[float]) -> float:
-    """Of the layer's sum; negative shares count as what they are."""
+    """The share of the layer's sum that its top heads have; values keep their signs."""
     top = sorted(values, reverse=True)[: math.ceil(TOP_SHARE * len(values))]
     total = sum(values)
     return sum(top) / total if total else 0.0

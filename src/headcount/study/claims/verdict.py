@@ -118,7 +118,7 @@ class Verdict:
 
     @property
     def verdict(self) -> str:
-        """What the models that it can be tested on agree on, or that it holds for some of them."""
+        """The verdict of the models that it can be tested on; mixed if it holds for some only."""
         tested = self._tested()
         if not tested:
             return UNTESTABLE
