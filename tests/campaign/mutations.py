@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import re
 from collections.abc import Callable
@@ -137,6 +138,58 @@ def tensor(path: Path, rng: random.Random) -> None:
     save_file(tensors, path)
 
 
+def header(path: Path, rng: random.Random) -> None:
+    """Another header of a safetensors file: sizes, types, offsets, lengths, names."""
+    content = path.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    table = json.loads(content[8 : 8 + size])
+    names = [name for name in table if name != "__metadata__"]
+    entry = table[rng.choice(names)]
+    kind = rng.randrange(9)
+    if kind == 0:
+        entry["shape"] = rng.choice(([2**40, 2**40], [-1, 4], [0], [], [2**63], [1.5], "x", None))
+    elif kind == 1:
+        entry["dtype"] = rng.choice(("F64", "I64", "BOOL", "F8_E4M3", "X", None, 3))
+    elif kind == 2:
+        start, end = entry["data_offsets"]
+        new = ([end, start], [0, 2**62], [-4, 4], [start, end + 4], [start], "x", [0, 0])
+        entry["data_offsets"] = rng.choice(new)
+    elif kind == 3:  # two tensors in one place
+        entry["data_offsets"] = table[rng.choice(names)]["data_offsets"]
+    elif kind == 4:
+        table["__metadata__"] = rng.choice(({"a": 1}, [], None, {"a": "b" * 100_000}, "x"))
+    elif kind == 5:
+        table[rng.choice(("../../precious", "\x1b[31m", "", "a" * 70_000))] = dict(entry)
+    text = json.dumps(table).encode()
+    if kind == 6:
+        text = b"[" * 100_000
+    if kind == 7:
+        text += b" " * rng.choice((1, 7, 100_000))
+    length = rng.choice((0, 2**63, 2**64 - 1, len(text) + 8)) if kind == 8 else len(text)
+    path.write_bytes(length.to_bytes(8, "little") + text + content[8 + size :])
+
+
+class _Touch:
+    """A pickle that runs code when it is loaded."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch ../touched",)
+
+
+def hostile_pickle(path: Path, rng: random.Random) -> None:
+    if rng.random() < 0.5:
+        path.write_bytes(pickle.dumps(_Touch(), protocol=rng.choice((0, 2, 4))))
+    else:
+        torch.save({"model.shared.weight": _Touch()}, path)
+
+
+def long_line(path: Path, rng: random.Random) -> None:
+    """A word of many characters, or many words, in the middle of a text."""
+    parts = path.read_text().split("\n")
+    parts.insert(rng.randrange(len(parts)), rng.choice(("a" * 30_000, "a b " * 5_000, "é" * 3_000)))
+    path.write_text("\n".join(parts))
+
+
 ALWAYS: tuple[Mutation, ...] = (
     flip_bits, flip_bits, cut, insert, lines, empty, remove, folder_instead, loop_instead
 )  # fmt: skip
@@ -144,12 +197,19 @@ BY_ENDING: dict[str, tuple[Mutation, ...]] = {
     ".json": (json_value,) * 12,
     ".jsonl": (json_value,) * 8,
     ".yaml": (yaml_value,) * 10,
-    ".safetensors": (tensor,) * 8,
+    ".safetensors": (tensor,) * 8 + (header,) * 8,
+    ".bin": (hostile_pickle,) * 6,
+    ".en": (long_line,) * 2,
+    ".fr": (long_line,) * 2,
 }
 
 
 def mutate(path: Path, rng: random.Random) -> str:
     """Damage a file in one way; its name."""
     mutation = rng.choice((*ALWAYS, *BY_ENDING.get(path.suffix, ())))
-    mutation(path, rng)
+    try:
+        mutation(path, rng)
+    except (ValueError, LookupError):  # it has been damaged before, or is too short for this
+        mutation = cut
+        mutation(path, rng)
     return mutation.__name__
