@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +72,28 @@ def test_killed_and_started_again(
     assert rows == again
 
 
-def test_the_table(baseline: Path, corpus: Path, tmp_path: Path) -> None:
-    rows = prune_sweep(baseline, corpus, tmp_path, sweep_items([], [1], ["random"], **COMMON))
+RANDOM = sweep_items([], [1], ["random"], **COMMON)
+
+
+@pytest.fixture(scope="module")
+def swept(baseline: Path, corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished sweep of one pruning; not to be changed."""
+    out = tmp_path_factory.mktemp("sweeps") / "random"
+    prune_sweep(baseline, corpus, out, RANDOM)
+    return out
+
+
+def test_the_table(swept: Path) -> None:
+    rows = json.loads((swept / "sweep.json").read_text())
     first, second = rows
-    assert first["dev_loss"] == read_record(tmp_path / second["name"])["before"]["dev_loss"]
+    assert first["dev_loss"] == read_record(swept / second["name"])["before"]["dev_loss"]
     assert second["parameters"] < first["parameters"]
     for row in rows:
         assert row["seconds_per_sentence"] > 0
         assert 0 <= row["bleu"] <= 100
         assert row["bleu_interval"] >= 0
         assert row["chrf"] >= 0
-    flat = list(csv.DictReader((tmp_path / "sweep.csv").open()))
+    flat = list(csv.DictReader((swept / "sweep.csv").open()))
     assert [line["heads_enc"] for line in flat] == ["4", "1"]
     assert sorted(flat[1]["layers_enc"].split()) == ["0", "1"]
 
@@ -136,3 +148,24 @@ def test_killed_before_anything_was_written(baseline: Path, corpus: Path, tmp_pa
     folder.mkdir()
     (folder / ".pruning.json.elsewhere.1.partial").write_text("{")
     assert len(prune_sweep(baseline, corpus, tmp_path, chosen)) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "said"),
+    [
+        ("scores.json", {"bleu": None}, "scores are finite numbers"),
+        ("scores.json", {"chrf": float("nan")}, "scores are finite numbers"),
+        ("pruning.json", {"heads": {"enc": 3}}, "heads.enc: Input should be a valid list"),
+        ("pruning.json", {"after": {"dev_loss": "low"}}, "after.dev_loss: Input should be"),
+        ("pruning.json", {"baseline": []}, "baseline: Input should be"),
+    ],
+)
+def test_damaged_results(
+    swept: Path, baseline: Path, corpus: Path, tmp_path: Path, file: str, change: dict, said: str
+) -> None:
+    """What an earlier call wrote is checked before it becomes a row of the table."""
+    out = shutil.copytree(swept, tmp_path / "sweep")
+    path = out / RANDOM[0].name / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UserError, match=said):
+        prune_sweep(baseline, corpus, out, RANDOM)

@@ -23,11 +23,13 @@ from headcount.cli.console import (
     clock,
     print_json,
     remarks,
+    results,
     speaks,
 )
 from headcount.errors import Interrupted, UserError
 
 if TYPE_CHECKING:
+    from headcount.bench.estimate import Estimate
     from headcount.config import Config, TrainingConfig
 
 
@@ -147,6 +149,9 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
+ESTIMATE = "For --estimate"
+
+
 def train(
     recipe: Path | None = typer.Argument(
         None, help="A recipe: see recipes/ for examples. With --resume the run folder is enough."
@@ -167,10 +172,44 @@ def train(
     tensorboard: bool = typer.Option(
         False, "--tensorboard", help="Also write TensorBoard files (extra: tensorboard)."
     ),
+    estimate: bool = typer.Option(
+        False,
+        "--estimate",
+        help="Only print the hours, memory and traffic it would take; needs no text and no GPU.",
+        rich_help_panel=ESTIMATE,
+    ),
+    devices: str = typer.Option(
+        "1,4,16", "--devices", help="Numbers of devices.", rich_help_panel=ESTIMATE
+    ),
+    peak: float = typer.Option(
+        312.0,
+        "--peak",
+        help="TFLOPS of a device. Default: bf16 of an A100, from its data sheet.",
+        rich_help_panel=ESTIMATE,
+    ),
+    efficiency: float = typer.Option(
+        0.3,
+        "--efficiency",
+        help="Share of the peak that is reached. Default: that of Vaswani et al. (2017).",
+        rich_help_panel=ESTIMATE,
+    ),
+    link: float = typer.Option(
+        12.5,
+        "--link",
+        help="GB/s from device to device. Default: 100 Gbit/s, between machines.",
+        rich_help_panel=ESTIMATE,
+    ),
+    length: int = typer.Option(
+        25, "--length", min=1, help="Tokens of a sentence.", rich_help_panel=ESTIMATE
+    ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
     """Train a Transformer translation model; under torchrun on several devices or machines."""
+    if estimate:
+        machines = {"peak": peak, "efficiency": efficiency, "link": link}
+        _estimate(recipe, set_, devices, machines, length, json)
+        return
     from headcount.run import load_heads
     from headcount.training.metrics import tensorboard_observer
     from headcount.training.train import train as train_model
@@ -202,6 +241,55 @@ def train(
         print_json({"run": str(run.folder), **state})
     elif not quiet:
         remarks.print(f"{run.folder}: {progress.update} updates ({progress.stopped}).")
+
+
+def _estimate(
+    recipe: Path | None,
+    changes: list[str],
+    devices: str,
+    machines: dict[str, float],
+    length: int,
+    as_json: bool,
+) -> None:
+    from headcount.bench.estimate import Machines, estimate, parse_devices
+    from headcount.config import load_recipe
+
+    if recipe is None:
+        raise UserError("There is no recipe.", "Name the one to estimate.")
+    found = estimate(
+        load_recipe(recipe, changes), Machines(parse_devices(devices), **machines), length
+    )
+    if as_json:
+        print_json(found.to_json())
+        return
+    results.print(_estimate_table(found))
+    results.print(
+        f"{found.parameters / 1e6:.1f} million parameters,"
+        f" {found.flops_per_source_token / 1e6:.0f} MFLOPs per source token"
+        f" ({found.length} tokens per sentence), {found.precision}; at {found.peak_tflops:g} TFLOPS"
+        f" x {found.efficiency:g} per device and {found.link_gigabytes:g} GB/s between them."
+        " docs/scaling.md has the formula.",
+        soft_wrap=True,
+    )
+
+
+def _estimate_table(found: Estimate) -> Table:
+    from rich.table import Table
+
+    table = Table(title=f"{found.updates:,} updates", title_justify="left")
+    titles = ("devices", "hours", "s per update", "memory", "sent per update", "micro-batch")
+    for title in titles:
+        table.add_column(title, justify="right")
+    for row in found.rows:
+        table.add_row(
+            str(row.devices),
+            f"{row.hours:.1f}" if row.hours >= 0.1 else f"{row.hours:.2g}",
+            f"{row.seconds_per_update:.2g}",
+            f"{row.memory_bytes / 1e9:.1f} GB",
+            f"{row.bytes_sent_per_update / 1e6:.0f} MB",
+            f"{row.device_tokens} tokens",
+        )
+    return table
 
 
 def _recipe_and_folder(

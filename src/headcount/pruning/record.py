@@ -7,14 +7,16 @@ recognised, and `--resume` checks that baseline and settings are the same.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field, ValidationError
 
 from headcount.bench.costs import Costs
 from headcount.data.corpus_folder import corpus_of_run
 from headcount.data.encoding import text_fingerprint
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
-from headcount.files import read_json, require_file, write_json
+from headcount.files import parsing, read_json, require_file, write_json
 from headcount.heads import kind_of
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
@@ -24,6 +26,57 @@ from headcount.run import WEIGHTS, Run, resolve_run
 PRUNING = "pruning.json"
 
 Record = dict[str, Any]
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Baseline(BaseModel):
+    """What a record says of the run that was pruned."""
+
+    run: str
+    weights: str
+    heads: dict[str, list[list[int]]]
+    parameters: Annotated[int, Field(gt=0)]
+
+
+class _Decided(BaseModel):
+    undecided: list[str]
+    binary: dict[str, Number]
+    gated: dict[str, Number] = {}
+
+
+class _Progress(BaseModel):
+    update: Annotated[int, Field(ge=0)]
+
+
+class _Settings(BaseModel):
+    sites: list[str]
+    keep: int | None = None
+    penalty: Number | None = None
+    seed: int = 1
+
+
+class _Begun(BaseModel):
+    """What everyone who reads a record relies on; it holds more."""
+
+    finished: bool
+    method: str
+    settings: _Settings
+    train: str
+    baseline: _Baseline
+    before: dict[str, Number] = {}
+
+
+class _Pruned(_Begun):
+    """The same where the pruning has come to its result."""
+
+    decided: _Decided
+    after: dict[str, Number]
+    kept: list[str]
+    closed: list[str]
+    heads: dict[str, list[list[int]]]
+    parameters: Annotated[int, Field(gt=0)]
+    progress: _Progress
 
 
 def new_record(
@@ -75,6 +128,14 @@ def read_record(folder: Path) -> Record:
     if not path.is_file():
         raise UserError(f"{folder} was not made by `headcount prune`.", "Choose another --out.")
     record: Record = read_json(path)
+    with parsing(path, "Prune again into another --out."):
+        kind = _Pruned if "after" in record or record.get("finished") else _Begun
+        try:
+            kind.model_validate(record)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise ValueError(f"{name}: {first['msg']}") from error
     return record
 
 
@@ -85,7 +146,11 @@ def is_begun(folder: Path) -> bool:
 
 def is_finished(folder: Path) -> bool:
     """Whether a folder holds a pruning that has ended."""
-    return (folder / PRUNING).is_file() and bool(read_record(folder).get("finished"))
+    path = folder / PRUNING
+    if not path.is_file():
+        return False
+    with parsing(path, "Prune again into another --out."):
+        return bool(read_json(path)["finished"])
 
 
 def remarks_on(record: Record) -> list[str]:

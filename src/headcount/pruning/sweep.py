@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from itertools import product
+from math import isfinite
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
-from headcount.files import owned, read_json, write_csv, write_json
+from headcount.files import owned, parsing, read_json, write_csv, write_json
 from headcount.heads import SITES
 from headcount.model.arithmetic import count_parameters
 from headcount.progress import Progress, silent
@@ -169,7 +170,7 @@ def make_item(
     progress(f"Pruning {item.name}", 1, 1)
 
 
-def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
+def score_on_test_set(run: Run, train: Path) -> dict[str, float]:
     """BLEU with its interval and chrF on the corpus's test set."""
     scores = score(run, *_test_set(run, train))
     bleu, chrf = scores.bleu, scores.chrf
@@ -211,7 +212,7 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
             "dev_loss": record["after"]["dev_loss"],
             "parameters": record["parameters"],
         }
-        rows.append(row | read_json(out / item.name / SCORES))
+        rows.append(row | _read_scores(out / item.name / SCORES))
     runs = [source, *(load_run(out / item.name) for item in items)]
     lines = spread(_test_set(source, train)[0], TIMED_LINES)
     timings = interleaved([_translation(run, lines) for run in runs], TIMED_ROUNDS)
@@ -224,10 +225,11 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
 
 def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]) -> Row:
     weights = records[0]["baseline"]["weights"]
-    scored = read_json(out / BASELINE) if (out / BASELINE).exists() else {}
-    if scored.get("weights") != weights:  # an earlier sweep in this folder had another baseline
-        scored = {"weights": weights, **score_on_test_set(source, train)}
-        write_json(out / BASELINE, scored)
+    path = out / BASELINE
+    stored = read_json(path) if path.exists() else None
+    # An earlier sweep in this folder may have had another baseline.
+    if not isinstance(stored, dict) or stored.get("weights") != weights:
+        write_json(path, {"weights": weights, **score_on_test_set(source, train)})
     before = [record["before"]["dev_loss"] for record in records if "before" in record]
     return {
         "name": "baseline",
@@ -238,7 +240,7 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
         "heads": source.model.heads.to_json(),
         "dev_loss": before[0] if before else None,
         "parameters": count_parameters(source.model),
-        **{name: value for name, value in scored.items() if name != "weights"},
+        **_read_scores(path),
     }
 
 
@@ -247,6 +249,16 @@ def pruned_sites(rows: Sequence[Row]) -> list[str]:
     layouts = [rows[0]["heads"] | row["heads"] for row in rows]
     differ = [site for site in layouts[0] if any(h[site] != layouts[0][site] for h in layouts)]
     return [site for site in layouts[0] if site in SITES or site in differ]
+
+
+def _read_scores(path: Path) -> dict[str, float]:
+    """What `score_on_test_set` gave."""
+    stored = read_json(path)
+    with parsing(path, "Delete it and sweep again: it is made anew."):
+        scores = {name: stored[name] for name in ("bleu", "bleu_interval", "chrf")}
+        if not all(type(value) in (int, float) and isfinite(value) for value in scores.values()):
+            raise ValueError("scores are finite numbers")
+    return scores
 
 
 def _write_csv(path: Path, rows: Sequence[Row]) -> None:

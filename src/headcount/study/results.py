@@ -25,7 +25,7 @@ from headcount.config import Config
 from headcount.errors import UserError
 from headcount.files import inside, parsing, read_json
 from headcount.heads import Head, HeadLayout, HeadTable
-from headcount.pruning.record import PRUNING
+from headcount.pruning.record import PRUNING, read_record
 from headcount.ranking.rank import Provenance
 from headcount.role.result import ROLES, Roles
 from headcount.run import CONFIG, HEADS, load_config
@@ -242,7 +242,7 @@ def _read_analyses(run: Path, scores: Path, **known: Any) -> StudyModel:
     config = load_config(run)
     layout = HeadLayout.from_json(read_json(run / HEADS), str(run / HEADS))
     analysis = run / "analysis"
-    pruning = read_json(run / PRUNING) if (run / PRUNING).is_file() else None
+    pruning = read_record(run) if (run / PRUNING).is_file() else None
     return StudyModel(
         folder=run,
         config=config,

@@ -47,7 +47,7 @@ class TrainingState:
     epoch: int = 0
     seconds: float = 0.0
     source_tokens: int = 0
-    best_loss: float = float("inf")
+    best_loss: float | None = None
     evaluations_since_best: int = 0
     stopped: str = ""
     window: dict[str, Any] = field(default_factory=dict)
@@ -61,10 +61,13 @@ class TrainingState:
             counts = (state.update, state.epoch, state.source_tokens, state.evaluations_since_best)
             if not all(type(count) is int and count >= 0 for count in counts):
                 raise ValueError("counts are whole numbers from 0 on")
-            if not all(isinstance(v, int | float) for v in (state.seconds, state.best_loss)):
+            if state.best_loss == float("inf"):  # of an earlier version: no evaluation yet
+                state.best_loss = None
+            numbers = [state.seconds, *([] if state.best_loss is None else [state.best_loss])]
+            if not all(type(value) in (int, float) for value in numbers):
                 raise TypeError("seconds and best_loss are numbers")
-            if not 0 <= state.seconds < float("inf") or state.best_loss != state.best_loss:
-                raise ValueError("seconds and best_loss are numbers")
+            if not all(0 <= value < float("inf") for value in numbers):
+                raise ValueError("seconds and best_loss are finite, and not below 0")
             return state
 
 

@@ -271,7 +271,8 @@ class Trainer:
         self.model.train()
         if not np.isfinite(line["dev_loss"]):
             self._diverged()
-        if line["dev_loss"] < self.progress.best_loss:
+        best = self.progress.best_loss
+        if best is None or line["dev_loss"] < best:
             self.progress.best_loss = line["dev_loss"]
             self.progress.evaluations_since_best = 0
         else:
