@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import marian_checkpoints
 import pytest
 import torch
 
@@ -20,6 +19,7 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.heads import Head
 from headcount.model.gating import remove_heads
 from headcount.run import Run
+from interop import marian_checkpoints
 
 PAIRS = 1200
 

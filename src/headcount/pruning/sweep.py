@@ -170,7 +170,7 @@ def make_item(
     progress(f"Pruning {item.name}", 1, 1)
 
 
-def score_on_test_set(run: Run, train: Path) -> dict[str, float]:
+def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
     """BLEU with its interval and chrF on the corpus's test set."""
     scores = score(run, *_test_set(run, train))
     bleu, chrf = scores.bleu, scores.chrf
