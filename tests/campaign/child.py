@@ -241,7 +241,7 @@ def import_all() -> None:
     for name in ("ctranslate2", "onnx", "onnxruntime", "transformers.models.auto"):
         with suppress(ImportError):
             __import__(name)
-    from headcount.study import runner
+    from headcount.study import stages
 
-    runner.start = ForkedStage
-    runner.POLL_SECONDS = 0.01
+    stages.start = ForkedStage  # type: ignore[assignment]
+    stages.POLL_SECONDS = 0.01

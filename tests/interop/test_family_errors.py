@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -174,3 +175,16 @@ def test_what_an_encoder_has(encoder: Path, english: list[str], tmp_path: Path) 
     assert named.exception is None, named.exception
     run = load_run(encoder)
     assert set(run.head_table()["confidence"]) == set(run.model.head_list())
+
+
+@pytest.mark.parametrize("value", ["x", None, -1, 10**20, 1.5])
+def test_a_vocabulary_with_strange_numbers(maker: Maker, tmp_path: Path, value: object) -> None:
+    folder = tmp_path / "model"
+    seed = next(n for n in range(20) if random.Random(n).random() < 0.4)  # M2M100's tokeniser
+    made = maker.make("m2m100", folder, seed)
+    path = folder / "vocab.json"
+    numbers = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(numbers | {list(numbers)[7]: value}), encoding="utf-8")
+    with pytest.raises(UserError, match=r"vocab\.json|tokeniser|does not hold"):
+        import_run(folder, tmp_path / "run", **made.options)
+    assert not (tmp_path / "run").exists()

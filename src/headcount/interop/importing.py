@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headcount.config import SearchConfig
 from headcount.errors import UserError
-from headcount.files import atomic_folder, owned
+from headcount.files import atomic_folder, owned, parsing
 from headcount.interop.checking import (
     LIMIT,
     largest_difference,
@@ -75,13 +75,14 @@ def import_run(
     out = Path(out)
     refuse_existing(out)
     progress("Reading the model", 0, 3)
-    family, checkpoint = _open(str(name))
-    pair = languages or (source_language, target_language)
-    tokenizers = family.adapter.tokenizers(checkpoint, Languages(*pair, prefix))
-    theirs = _load_model(checkpoint, family)
-    progress("Reading the model", 1, 3)
-    run, notes = _convert(theirs, family, tokenizers, out)
-    sample = make_sample(run)
+    with parsing(Path(name), "Fetch the model again."):  # settings of any type, any vocabulary
+        family, checkpoint = _open(str(name))
+        pair = languages or (source_language, target_language)
+        tokenizers = family.adapter.tokenizers(checkpoint, Languages(*pair, prefix))
+        theirs = _load_model(checkpoint, family)
+        progress("Reading the model", 1, 3)
+        run, notes = _convert(theirs, family, tokenizers, out)
+        sample = make_sample(run)
     with torch.no_grad():
         expected = family.adapter.logits(theirs, sample, run.model.pad)
     with owned(out), atomic_folder(out) as folder:

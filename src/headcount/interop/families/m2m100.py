@@ -68,7 +68,7 @@ class M2M100(BartLike):
         config = checkpoint.config
         vocabulary = [""] * config.vocab_size
         for token, number in numbers.items():
-            if not 0 <= number < len(vocabulary):
+            if type(number) is not int or not 0 <= number < len(vocabulary):
                 raise UserError(
                     f"{VOCABULARY} has a token with the number {number!r}, but the model has only"
                     f" {len(vocabulary)}.",
