@@ -188,7 +188,7 @@ READERS: dict[str, list[Words]] = {
     "sweep/**/*": [("prune-sweep", *SWEEP, "--out", "sweep")],
     "study/*": [("report", "study", "--quiet"), ("study", "study.yaml", "--out", "study")],
     "study/stages/*.json": [("study", "study.yaml", "--out", "study", "--quiet")],
-    "study/*/*": [("report", "study", "--quiet"), ("study", "study.yaml", "--out", "study")],
+    "study/scores/*": [("report", "study", "--quiet"), ("study", "study.yaml", "--out", "study")],
     "study/runs/*/*": [("report", "study", "--quiet")],
     "study/runs/*/analysis/*": [("report", "study", "--quiet")],
     "exported/*": [("import", "exported", "--out", "new", "--languages", "en-fr")],
