@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headcount.heads import ALL_SITES, Head
 from headcount.model.gating import gated, masked, remove_heads
 from headcount.ranking.evidence import attentions_of
-from headcount.ranking.lrp.descent import audit_rows
+from headcount.ranking.lrp.audit import audit_rows
 from headcount.ranking.lrp.fast import FastRatio, Telescoped
 from headcount.ranking.lrp.maps import Maps
 from headcount.ranking.lrp.propagate import Propagation, plan_starts

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headcount.ranking.lrp.descent import Audit, Propagated
+from headcount.ranking.lrp.audit import Audit
+from headcount.ranking.lrp.descent import Propagated
 from headcount.ranking.lrp.relevance import head_relevance, layer_shares
 
 

@@ -22,7 +22,7 @@ from headcount.loaded.relevance import Relevance
 from headcount.model.decoding import Search
 from headcount.model.gating import masked
 from headcount.model.recording import Edit, Recording, edit_places, record, record_places
-from headcount.ranking.lrp.descent import audit_rows
+from headcount.ranking.lrp.audit import audit_rows
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
 from headcount.ranking.lrp.rules import LrpOptions

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from headcount.ranking.lrp.descent import AuditRow
+    from headcount.ranking.lrp.audit import AuditRow
 
 
 @dataclass(frozen=True)

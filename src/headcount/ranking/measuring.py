@@ -30,7 +30,7 @@ from headcount.ranking.evidence import (
     WholeCorpus,
     attentions_of,
 )
-from headcount.ranking.lrp.descent import AuditRow
+from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.relevance import RelevanceSums
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import LRP, LRP_SIGNED, MEASURES, Measure

@@ -25,7 +25,7 @@ from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.ranking.agreement import REPLICATES, Agreement, agreement
 from headcount.ranking.evidence import Evidence
-from headcount.ranking.lrp.descent import AuditRow
+from headcount.ranking.lrp.audit import AuditRow
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import BLEU, MEASURES, RANDOM, check_sites
 from headcount.ranking.measuring import Lines, Measured, MeasureSettings, load_sentences, measure

@@ -25,7 +25,8 @@ from headcount.model.attention import Attention
 from headcount.model.layers import FeedForwardBlock
 from headcount.model.recording import Recording, record
 from headcount.model.transformer import Transformer
-from headcount.ranking.lrp.descent import Audit, Descent, Propagated, TokenRelevance, stations
+from headcount.ranking.lrp.audit import Audit, stations
+from headcount.ranking.lrp.descent import Descent, Propagated, TokenRelevance
 from headcount.ranking.lrp.fast import maps_of
 from headcount.ranking.lrp.maps import LinearMap, RecordedMaps, Window
 from headcount.ranking.lrp.rules import RULES, LrpOptions

@@ -13,14 +13,8 @@ from headcount.heads import BLOCKS, stack_of
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import Place, Sums
-from headcount.ranking.lrp.descent import (
-    MEASURED,
-    Audit,
-    AuditRow,
-    Propagated,
-    audit_rows,
-    stations,
-)
+from headcount.ranking.lrp.audit import MEASURED, Audit, AuditRow, audit_rows, stations
+from headcount.ranking.lrp.descent import Propagated
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.rules import LrpOptions
 
