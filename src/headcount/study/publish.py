@@ -9,6 +9,7 @@ import datetime
 import platform
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def write_manifest(study: StudyConfig, folder: Path) -> None:
             "models": [model.to_json() for model in models],
             "versions": {
                 "python": platform.python_version(),
-                **{name: version(name) for name in LIBRARIES},
+                **{name: version(name) for name in LIBRARIES if find_spec(name)},
             },
             "seeds": sorted({model.seed for model in models}),
             "times": before.get("times", {}),
