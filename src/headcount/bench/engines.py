@@ -23,6 +23,7 @@ from headcount.interop.ctranslate2_export import (
     write_ctranslate2,
 )
 from headcount.interop.export import export
+from headcount.interop.plain_tokenizers import token_names
 from headcount.model.decoding import Search
 from headcount.progress import Progress, silent
 from headcount.registry import Registry
@@ -32,49 +33,55 @@ from headcount.translation import translate_tokens
 Task = Callable[[], int]
 
 
+Translate = Callable[[range, int, int | None], list[list[int]]]
+"""From (indices of sentences, beam, length) to tokens; a length makes every output that long."""
+
+
 @dataclass(frozen=True)
 class Engine:
     """Something that translates with a run.
 
     fills    whether a layer has every block, and all attentions of a stack the same heads: what a
              pruned model lacks is filled up with zeros
-    prepare  from a run, a new folder and tokenised sentences to a function that translates a batch
-             of them, by (indices, beam, length): every output has exactly that length
+    prepare  from a run, a new folder and tokenised sentences to the function that translates them
     """
 
     name: str
     help: str
     fills: bool
-    prepare: Callable[[Run, Path, Sequence[Sequence[int]]], Callable[[range, int, int], object]]
+    prepare: Callable[[Run, Path, Sequence[Sequence[int]]], Translate]
 
 
-def _own(
-    run: Run, folder: Path, sources: Sequence[Sequence[int]]
-) -> Callable[[range, int, int], object]:
-    def translate(batch: range, beam: int, length: int) -> object:
-        search = Search(beam=beam, max_ratio=0, max_extra=length, min_length=length)
-        return translate_tokens(run, [sources[i] for i in batch], search)
+def _own(run: Run, folder: Path, sources: Sequence[Sequence[int]]) -> Translate:
+    def translate(batch: range, beam: int, length: int | None) -> list[list[int]]:
+        search = Search.of(run.config.search, beam=beam)
+        if length is not None:
+            search = Search(beam=beam, max_ratio=0, max_extra=length, min_length=length)
+        outputs = translate_tokens(run, [sources[i] for i in batch], search)
+        return [best[0].tokens for best in outputs]
 
     return translate
 
 
-def _ctranslate2(precision: str) -> Any:
-    def prepare(
-        run: Run, folder: Path, sources: Sequence[Sequence[int]]
-    ) -> Callable[[range, int, int], object]:
+def _ctranslate2(precision: str) -> Callable[[Run, Path, Sequence[Sequence[int]]], Translate]:
+    def prepare(run: Run, folder: Path, sources: Sequence[Sequence[int]]) -> Translate:
         require_extra("ctranslate2")
         folder.mkdir(parents=True)
         write_ctranslate2(build_spec(run)[0], folder, precision)
         engine, tokens = open_translator(folder), engine_tokens(run, sources)
+        ids = {name: number for number, name in enumerate(token_names(run)[1])}
+        search = Search.of(run.config.search)
 
-        def translate(batch: range, beam: int, length: int) -> object:
-            return engine.translate_batch(
+        def translate(batch: range, beam: int, length: int | None) -> list[list[int]]:
+            longest = search.limit(1 + max(len(tokens[i]) for i in batch), 256)
+            results = engine.translate_batch(
                 [tokens[i] for i in batch],
                 beam_size=beam,
                 max_batch_size=len(batch),
-                max_decoding_length=length,
-                min_decoding_length=length,
+                max_decoding_length=length or longest,
+                min_decoding_length=length or 1,
             )
+            return [[ids[name] for name in result.hypotheses[0]] for result in results]
 
         return translate
 
@@ -112,9 +119,8 @@ def time_runs(
         range(first, min(first + batch, len(by_length)))
         for first in range(0, len(by_length), batch)
     ]
-    alone = torch.get_num_threads() == 1 and runs[0].model.output_weight.device.type == "cpu"
 
-    def task(translate: Callable[[range, int, int], object]) -> Task:
+    def task(translate: Translate) -> Task:
         def work() -> int:
             for each in batches:
                 translate(each, beam, length)
@@ -128,8 +134,14 @@ def time_runs(
             {"": task(prepare(run, Path(temporary) / str(number), by_length))}
             for number, run in enumerate(runs)
         ]
-        clock = time.process_time if alone else time.perf_counter
-        return [min(each[""]) for each in seconds_in_turns(tasks, rounds, progress, clock)]
+        seconds = seconds_in_turns(tasks, rounds, progress, quiet_clock(runs[0]))
+    return [min(each[""]) for each in seconds]
+
+
+def quiet_clock(run: Run) -> Callable[[], float]:
+    """With one thread on a CPU the processor's time, which other programs affect less."""
+    alone = torch.get_num_threads() == 1 and run.model.output_weight.device.type == "cpu"
+    return time.process_time if alone else time.perf_counter
 
 
 @dataclass(frozen=True)

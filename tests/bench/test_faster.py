@@ -1,0 +1,106 @@
+"""benchmarks/faster.py: random models of the same size, rivals as fast, table and figure."""
+
+from __future__ import annotations
+
+import importlib
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from headcount.bench.costs import Costs
+from headcount.heads import ALL_SITES, BLOCKS, HeadLayout
+from headcount.model.gating import with_layout
+from headcount.run import load_run
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+FULL = HeadLayout.full(3, 1, 4, 2, units=(4, 4))
+
+
+@pytest.fixture
+def faster(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("faster")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_models_have_the_sizes_of_the_learned_one(faster: ModuleType, seed: int) -> None:
+    kept = [head for head in FULL.heads(ALL_SITES) if (head.layer + head.index + seed) % 3]
+    learned = FULL.keeping(kept, ALL_SITES)
+    drawn = FULL.keeping(faster.random_like(FULL, learned, ALL_SITES, seed), ALL_SITES)
+    for site in ALL_SITES:
+        sizes = [Counter(map(len, each.layers[site])) for each in (learned, drawn)]
+        if site in BLOCKS:
+            kinds = [Counter(i for n in each.layers[site] for i in n) for each in (learned, drawn)]
+            assert kinds[0] == kinds[1]
+        else:
+            assert sizes[0] == sizes[1]
+    heads_only = FULL.keeping(kept, ("enc",))
+    drawn = FULL.keeping(faster.random_like(FULL, heads_only, ("enc",), seed), ("enc",))
+    assert [len(n) for n in drawn.layers["enc"]] == [len(n) for n in heads_only.layers["enc"]]
+    assert all(drawn.layers[site] == FULL.layers[site] for site in ALL_SITES if site != "enc")
+
+
+def test_a_rival_is_as_fast_and_as_large_as_can_be(faster: ModuleType, run_folder: Path) -> None:
+    run = load_run(run_folder)
+    unit = {"enc": 1.0, "enc_ff": 0.5}
+    layout = run.model.heads
+    total = unit["enc"] * layout.count("enc") + unit["enc_ff"] * layout.count("enc_ff")
+    costs = Costs("headcount", 1, 4, 5, True, 10 + total, 10.0, {}, unit)
+    target = (10 + total) / (10 + total / 2)
+    config = faster.rival_config(run, costs, target)
+    shape = config.model
+    assert (shape.encoder_layers, shape.heads) != (run.config.model.encoder_layers, 3)
+    assert shape.decoder_ff_width == run.config.model.ff_width
+    assert shape.heads_at("dec") == run.config.model.heads_at("dec")
+    spent = shape.encoder_layers * (
+        unit["enc"] * shape.heads + unit["enc_ff"] * -(-shape.ff_width // shape.ff_block)
+    )
+    assert spent <= total / 2 + 1e-6
+    assert faster.rival_config(run, costs, 100.0) is None
+    assert with_layout(run.model, layout).heads == layout
+
+
+def result() -> dict[str, Any]:
+    rows = []
+    models = {
+        "full": ("full", ""),
+        "heads-1.2": ("heads", ""),
+        "heads-1.2-random": ("heads", "random"),
+        "rival-1.2": ("rival", ""),
+    }
+    for model, (kind, way) in models.items():
+        for engine in ("headcount", "ctranslate2"):
+            for batch in (1, 32):
+                rows.append(
+                    {
+                        "model": model, "kind": kind, "way": way, "engine": engine, "beam": 4,
+                        "batch": batch, "sentences_per_second": 10.0 * batch, "faster": 1.25,
+                        "bleu": 30.5, "bleu_interval": 1.5, "parameters": 2_500_000,
+                        "difference": {"value": -0.5, "low": -1.0, "high": 0.0},
+                        "left": dict.fromkeys(ALL_SITES, 7),
+                    }
+                )  # fmt: skip
+    promises = {"heads-1.2": {"asked": 1.2, "promised": 1.21, "measured": 1.19}}
+    return {"rows": rows, "promises": promises, "notes": ["heads cannot be 9 times as fast."]}
+
+
+def test_table_and_figure_show_every_model(faster: ModuleType) -> None:
+    page = faster.table(result())
+    assert page.count("| 4 | headcount |") == 4
+    assert "| 4 | ctranslate2 | heads-1.2 | 30.50 ± 1.50 | -0.50 (-1.00 to +0.00) |" in page
+    assert "| 1.20 | 1.21 | 1.19 |" in page
+    assert "10 (1.25x) | 320 (1.25x)" in page
+    assert page.rstrip().endswith("cannot be 9 times as fast.")
+    figure = faster.draw(result(), 4)
+    assert [axis.get_title() for axis in figure.axes] == [
+        "headcount, batch 1",
+        "ctranslate2, batch 1",
+        "headcount, batch 32",
+        "ctranslate2, batch 32",
+    ]
+    names = {text.get_text() for text in figure.legends[0].get_texts()}
+    assert names == {"full", "heads", "heads random", "rival"}
+    assert all(len(axis.get_lines()) >= 4 for axis in figure.axes)
