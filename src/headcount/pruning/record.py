@@ -51,9 +51,14 @@ class _Progress(BaseModel):
 
 class _Settings(BaseModel):
     sites: list[str]
-    keep: int | None = None
+    keep: int | dict[str, int] | None = None
     penalty: Number | None = None
     seed: int = 1
+
+
+class _Teacher(BaseModel):
+    run: str
+    weights: str
 
 
 class _Begun(BaseModel):
@@ -65,6 +70,8 @@ class _Begun(BaseModel):
     train: str
     baseline: _Baseline
     before: dict[str, Number] = {}
+    teacher: _Teacher | None = None
+    costs: Costs | None = None
 
 
 class _Pruned(_Begun):
