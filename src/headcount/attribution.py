@@ -172,6 +172,12 @@ def attribute(
     save       write into the run's analysis folder, or into this one
     """
     run = run if isinstance(run, Run) else load_run(run, default_device())
+    if not run.config.model.decoder_layers:
+        raise UserError(
+            f"{run.folder} is an encoder alone: there is no decoder whose predictions could draw on"
+            " the source or on what is already written.",
+            "`headcount.load(run).relevance(text)` and `headcount explore` show its tokens.",
+        )
     options = LrpOptions(rule=rule)
     ready = load_sentences(run, source, reference, sentences)
     targets = _targets(run, ready, progress)

@@ -168,6 +168,33 @@ class Maker:
         prefix = rng.choice(["", "translate English to French: "])
         return Checkpoint(folder, model, tokenizer, {"prefix": prefix}, generation)
 
+    def madlad(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:
+        """T5 1.1 with a start that is not padding, and languages as tokens of the source."""
+        special = {"pad_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 0}
+        pieces = self._unigram("T5")[4:]
+        names = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0)]
+        names += [(p, s) for p, s in pieces if not p.endswith(("_XX", "mask>")) and len(p) != 5]
+        tokenizer = self.transformers.T5Tokenizer(
+            vocab=names, extra_ids=0, pad_token="<s>", extra_special_tokens=["<2fr>", "<2de>"]
+        )
+        sizes = {
+            "vocab_size": max(tokenizer.get_vocab().values()) + 1,
+            "d_model": 16,
+            "d_kv": rng.choice([6, 8]),
+            "d_ff": 24,
+            "num_layers": 2,
+            "num_decoder_layers": 2,
+            "num_heads": rng.choice([2, 4]),
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+        }
+        config = self.transformers.T5Config(**(sizes | special | changes))
+        model = self.transformers.T5ForConditionalGeneration(config).eval()
+        model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.shared.weight))
+        favour_the_end(model.lm_head.weight)
+        generation = search(rng) | special | {"bad_words_ids": [[0], [1]]}
+        return Checkpoint(folder, model, tokenizer, {"target_language": "fr"}, generation)
+
     # Encoders
 
     def bert(self, folder: Path, rng: random.Random, changes: dict[str, Any]) -> Checkpoint:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 import torch
 from family_checkpoints import Maker
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from headcount.data.words import MARK
+from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.interop.checking import make_sample, own_logits
 from headcount.interop.ctranslate2_export import engine_tokens
@@ -71,6 +73,39 @@ def test_a_random_configuration(
         if made.tokenizer.is_fast:
             texts = made.tokenizer.batch_decode(found, skip_special_tokens=True)
             assert target.decode_batch(written) == [text.strip() for text in texts]
+
+
+@pytest.mark.parametrize("seed", range(3))
+@torch.no_grad()
+def test_madlad(maker: Maker, english: list[str], tmp_path: Path, seed: int) -> None:
+    """Its embeddings may be stored as the decoder's; text in other engines begins with <2fr>."""
+    made = maker.make("madlad", tmp_path / "model", seed)
+    path = tmp_path / "model" / "model.safetensors"
+    weights = load_file(path)
+    assert not any(name.endswith("embed_tokens.weight") for name in weights)
+    weights["decoder.embed_tokens.weight"] = weights.pop("shared.weight")
+    save_file(weights, path, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"knows 2 languages.*--target-language, for example de"):
+        import_run(tmp_path / "model", tmp_path / "run")
+    with pytest.raises(UserError, match="does not know the language 'xx'"):
+        import_run(tmp_path / "model", tmp_path / "run", target_language="xx")
+    imported = import_run(tmp_path / "model", tmp_path / "run", **made.options)
+    assert imported.difference < 1e-4
+    run = imported.run
+    lines = english[:6]
+    batch = made.tokenizer([f"<2fr> {line}" for line in lines], return_tensors="pt", padding=True)
+    sources = run.source_tokenizer.encode_batch(lines)
+    for tokens, ids, mask in zip(sources, batch.input_ids, batch.attention_mask, strict=True):
+        assert [*tokens, run.source_tokenizer.eos] == ids[mask > 0].tolist()
+    for beam in (1, None):
+        changes = {} if beam is None else {"num_beams": 1, "early_stopping": False}
+        expected = made.model.generate(**batch, **changes, use_cache=False)
+        search = Search.of(run.config.search, beam=beam)
+        written = [best[0].tokens for best in translate_tokens(run, sources, search)]
+        assert written == [until(row[1:], 2) for row in expected.tolist()]
+    run.model = remove_heads(run.model, [Head("enc", 0, 0), Head("cross", 1, 1)])
+    for name in ("ctranslate2", "onnx", "transformers"):
+        assert export(run, name, tmp_path / name, lines=lines).difference < 1e-4
 
 
 @pytest.mark.parametrize("seed", range(CONFIGURATIONS))

@@ -256,7 +256,7 @@ def _summary(run: Run, record: dict[str, Any]) -> str:
     full, sites = record["baseline"]["heads"], record["settings"]["sites"]
     lines = [f"{run.folder}: {kinds_at(sites)} left"]
     for site, layers in record["heads"].items():
-        if site not in (*ATTENTION, *sites):
+        if not layers or site not in (*ATTENTION, *sites):
             continue
         lines.append(f"{site:6}  {sum(map(len, layers))} of {sum(map(len, full[site]))}")
         if site in sites:

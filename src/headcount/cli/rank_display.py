@@ -255,7 +255,7 @@ def _chance(p: float | None) -> str:
 def remarks_on(ranking: Ranking) -> list[str]:
     """Remarks below the tables: sentences, steps, what could not be used."""
     about = ranking.about
-    steps = f", {about['steps']} generation steps" if about["steps"] else ""
+    steps = f", {about['steps']} {about.get('asked', 'generation steps')}" if about["steps"] else ""
     lines = [f"{about['sentences']} sentences{steps}."]
     lines += [
         f"{about['skipped'][key]} sentences {what} (left out)."

@@ -121,6 +121,11 @@ def prune_sweep(
     """
     baseline, train, out = Path(baseline), Path(train), Path(out)
     source = load_run(baseline)
+    if not source.config.model.decoder_layers:
+        raise UserError(
+            f"{baseline} is an encoder alone: it has no translations that a sweep could compare.",
+            "Call `headcount prune` for each number of heads.",
+        )
     check_corpus(source, train)
     for item in items:
         _check_item(source, train, out / item.name, item.settings)

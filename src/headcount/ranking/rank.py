@@ -166,6 +166,7 @@ def rank(
             "sentences": len(ready),
             "skipped": ready.skipped,
             "steps": measured.steps,
+            "asked": asked_for(run.config.model),
             "unusable_steps": measured.unusable,
             "prefix": prefix,
             "beam": beam,
@@ -177,6 +178,13 @@ def rank(
                 ranking.save_to(run)
         workers.wait()
         return ranking
+
+
+def asked_for(model: ModelConfig) -> str:
+    """What a model's predictions are about, in words."""
+    if model.decoder_layers:
+        return "generation steps"
+    return "classes" if model.classes else "hidden tokens"
 
 
 def random_scores(heads: Iterable[Head], seed: int) -> dict[Head, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headcount.interop.families.adapter import (
 )
 from headcount.interop.families.bart import check_token
 from headcount.interop.families.tokenizers import (
+    chosen_language,
     content_of,
     frame,
     load_tokenizer,
@@ -31,6 +33,9 @@ from headcount.run import Run
 
 MAX_POSITIONS = 1024
 """Relative positions have no limit; this bounds the memory per sentence."""
+
+_LANGUAGE = re.compile(r"<2(\w+)>")
+"""The target language of MADLAD-400, a token in front of the source."""
 
 _BLOCKS = {"self_attention": (0, "SelfAttention"), "cross_attention": (1, "EncDecAttention")}
 _STACKS = {"source_embedding": "encoder", "target_embedding": "decoder"}
@@ -134,15 +139,17 @@ class T5(Adapter):
         content, config = content_of(checkpoint, theirs), checkpoint.config
         before, after = frame(theirs)
         prefix = languages.prefix
-        code = f"<2{languages.target}>"  # MADLAD-400
-        if not prefix and languages.target and code in theirs.get_vocab():
-            prefix = f"{code} "
+        named = [_LANGUAGE.fullmatch(token) for token in theirs.get_vocab()]
+        codes = [match[1] for match in named if match]
+        if codes and not prefix:
+            target = chosen_language(checkpoint.name, codes, languages.target, "target")
+            prefix = f"<2{target}> "
         start = config.decoder_start_token_id
         task = [*before, *_prefix_tokens(theirs, prefix)]
         source = make_tokenizer(content, theirs, checkpoint, task, after, start)
-        target = make_tokenizer(content, theirs, checkpoint, before, after, start)
+        written = make_tokenizer(content, theirs, checkpoint, before, after, start)
         pair = languages.source or "source", languages.target or "target"
-        return Tokenizers(source, target, pair)
+        return Tokenizers(source, written, pair)
 
     def prepare(self, theirs: Any, config: ModelConfig) -> None:
         """`transformers` ties the output layer of every new T5."""
