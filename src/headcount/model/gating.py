@@ -23,7 +23,7 @@ from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayo
 from headcount.model.arithmetic import unit_counts
 from headcount.model.attention import Attention
 from headcount.model.layers import FeedForwardBlock
-from headcount.model.transformer import Transformer, blank_model, full_layout
+from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
 
 Gates = Mapping[tuple[str, int], Tensor]
 
@@ -88,7 +88,8 @@ def with_layout(model: Transformer, layout: HeadLayout) -> Transformer:
     """A new model with the heads, units and blocks of a layout; those it did not have are zero.
 
     A head of zeros attends evenly to values of zero, and `W^O` has zeros for it; a unit of zeros
-    likewise: they change nothing and cost time.
+    likewise: they change nothing and cost time. A large model shares its other weights with the new
+    one, so that they are not in memory twice.
     """
     old, other = model.state_dict(), _blank_like(model, model.config, layout)
     state = other.state_dict()
@@ -96,14 +97,22 @@ def with_layout(model: Transformer, layout: HeadLayout) -> Transformer:
     resized: dict[str, Tensor] = {}
     for (site, layer), attention in model.attentions().items():
         wanted = other.heads.layers[site][layer]
+        if wanted == attention.heads:
+            continue
         for name, tensor in _attention_with(attention, wanted).items():
             resized[f"{names[attention]}.{name}"] = tensor
     for (site, layer), network in model.feed_forwards().items():
         wanted = other.heads.layers[site][layer]
+        if wanted == network.blocks:
+            continue
         for name, tensor in _network_with(network, wanted, model.config).items():
             resized[f"{names[network]}.{name}"] = tensor
     known = old | {name: tensor for name, tensor in resized.items() if name in old}
-    other.load_state_dict({name: known.get(name, tensor) for name, tensor in state.items()})
+    if sum(tensor.numel() for tensor in model.parameters()) >= LARGE:
+        for name, parameter in other.named_parameters():
+            parameter.data = known[name].contiguous()  # shared where nothing changes
+    else:
+        other.load_state_dict({name: known.get(name, tensor) for name, tensor in state.items()})
     return other.train(model.training)
 
 

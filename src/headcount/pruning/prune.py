@@ -85,6 +85,7 @@ def prune(
         record = read_record(out)
         if "after" not in record:
             Pruning(source, train, out, settings, record, progress, observe, workers, example).run()
+        del source, example  # a large model is not to be in memory twice
         if workers.leader and settings.speedup and "speed" not in record:
             again = regroup(load_run(baseline, workers.device), settings.ff_block)
             record["speed"] = compare_speed(again, load_run(out, workers.device), train, record)

@@ -141,6 +141,8 @@ class Window:
 
 
 DEVICE_TOKENS = 4000
+LOGITS = 200_000_000
+"""Logits in one batch at most: with a vocabulary of hundreds of thousands, fewer tokens."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +162,14 @@ class HeldOut:
         numbers = spread_indices(len(self.shards), min(SENTENCES, self.sentences))
         return Watched.tokens([self.shards.pair(place)[0].tolist() for place in numbers])
 
-    def batches(self, limit: int) -> list[np.ndarray]:
-        """The numbers of at most `limit` pairs, spread evenly over all, by length."""
+    def batches(self, limit: int, tokens: int = DEVICE_TOKENS) -> list[np.ndarray]:
+        """The numbers of at most `limit` pairs, spread evenly over all, by length.
+
+        Each batch has at most `tokens` source tokens.
+        """
         numbers = np.array(spread_indices(len(self.shards), limit))
         lengths = self.shards.source_lengths[numbers]
-        return [numbers[batch] for batch in evaluation_batches(lengths, DEVICE_TOKENS)]
+        return [numbers[batch] for batch in evaluation_batches(lengths, tokens)]
 
 
 def dev_loss(
@@ -178,7 +183,8 @@ def dev_loss(
 
     `ask` as in `Objective`; its random choices are the same on every call.
     """
-    batches = held_out.batches(held_out.sentences)
+    tokens = max(1, LOGITS // len(model.output_weight))
+    batches = held_out.batches(held_out.sentences, min(DEVICE_TOKENS, tokens))
     total = torch.zeros(2, dtype=torch.float64)
     with torch.inference_mode():
         for indices in workers.share(batches):
