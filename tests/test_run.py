@@ -11,18 +11,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from headcount.config import Config
+from headcount.config import Config, ModelConfig
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import write_json
-from headcount.heads import Head
+from headcount.heads import SITES, Head
 from headcount.model.gating import remove_heads
-from headcount.model.transformer import Transformer
-from headcount.run import Run, load_heads, load_run, open_run, save_weights
+from headcount.model.transformer import Transformer, full_layout
+from headcount.run import Run, load_heads, load_run, open_run, regroup, save_weights
 
 Maker = Callable[..., Transformer]
 
@@ -144,13 +145,44 @@ def test_weights_of_another_model(make_model: Maker, copy: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "layers", [{"enc": [[0]]}, {"enc": [[0], [3]]}, {"dec": [[0], [1], [2]]}, {"cross": []}]
+    "layers",
+    [
+        {"enc": [[0]]},
+        {"enc": [[0], [3]]},
+        {"dec": [[0], [1], [2]]},
+        {"cross": []},
+        {"enc_ff": [[0], [99]]},
+        {"dec_layers": [[0, 1, 2], [0, 1, 3]]},
+        {"enc_layers": [[0, 1], [1]]},  # a block that is gone, but its heads are not
+        {"enc_layers": [[0, 1]]},
+    ],
 )
 def test_heads_that_the_model_does_not_have(copy: Path, layers: dict[str, list[list[int]]]) -> None:
     heads = json.loads((copy / "heads.json").read_text())
     (copy / "heads.json").write_text(json.dumps(heads | layers))
     with pytest.raises(UserError, match="do not fit"):
         load_run(copy)
+
+
+def test_a_run_of_an_earlier_version_lists_heads_alone(copy: Path) -> None:
+    heads = json.loads((copy / "heads.json").read_text())
+    (copy / "heads.json").write_text(json.dumps({site: heads[site] for site in SITES}))
+    text = (copy / "config.yaml").read_text()
+    (copy / "config.yaml").write_text(re.sub(r"\n  ff_block: \d+", "", text))
+    assert load_run(copy).model.heads == full_layout(ModelConfig(**yaml.safe_load(text)["model"]))
+
+
+def test_units_and_blocks_of_a_pruned_run(run_folder: Path, copy: Path) -> None:
+    run = regroup(load_run(run_folder), 3)
+    gone = [Head("enc_ff", 0, 1), Head("enc_ff", 0, 5), Head("dec_layers", 1, 0)]
+    run.model = remove_heads(run.model, gone)
+    run.save(copy)
+    again = load_run(copy)
+    assert again.model.heads == run.model.heads
+    assert again.model.encoder[0].feed_forward.expand.weight.shape == (16 - 3 - 1, 12)
+    assert again.model.heads.layers["dec"] == ((0, 1, 2), ())
+    tokens = torch.tensor([[5, 6, 3]]), torch.tensor([[2, 4]])
+    torch.testing.assert_close(again.model(*tokens), run.model(*tokens))
 
 
 def test_a_run_of_a_newer_version(copy: Path) -> None:

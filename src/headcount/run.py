@@ -6,6 +6,7 @@ Nothing in a run folder is executable code: weights are safetensors, the rest is
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
@@ -20,7 +21,7 @@ from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
-from headcount.heads import BLOCKS, SITES, UNIT_SITES, HeadLayout, HeadTable
+from headcount.heads import BLOCKS, SITES, UNIT_SITES, Head, HeadLayout, HeadTable
 from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
 from headcount.yaml_reading import read_yaml
 
@@ -50,10 +51,13 @@ class Run:
         """The folder that analyses write to."""
         return self.folder / "analysis"
 
-    def head_table(self) -> HeadTable:
-        """The head table as far as analyses have filled it."""
+    def head_table(self, more: Iterable[Head] = ()) -> HeadTable:
+        """The head table as far as analyses have filled it.
+
+        It has rows for all heads, for units and blocks that were measured, and for `more`.
+        """
         others = self.model.head_list(BLOCKS if self.regrouped else (*UNIT_SITES, *BLOCKS))
-        return HeadTable.load(self.analysis, self.model.head_list(), others)
+        return HeadTable.load(self.analysis, [*self.model.head_list(), *more], others)
 
     def save(self, folder: Path | str | None = None) -> None:
         """Write all files of the run; `model.safetensors` comes last."""

@@ -23,7 +23,7 @@ from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.relevance import layer_shares
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.rank import Provenance, Ranking, random_scores
-from headcount.run import load_run
+from headcount.run import load_run, regroup
 from two_processes import run_in_two_processes
 
 SOURCE = ["The cat sees the dog .", "A big dog", "I see you , and you see me !", "it"] * 2
@@ -250,6 +250,52 @@ def test_one_string_where_several_names_are_meant(run_folder):
         rank(run_folder, SOURCE, rule="zpluss")
 
 
+def test_units_and_blocks_are_measured_where_asked_for(command, copy, files):
+    """They get rows of their own; who does not ask sees heads alone."""
+    everything = "enc,enc_ff,dec_ff,enc_layers,dec_layers"
+    names = "lrp,confidence,activation,ablation,gradient,ablation_bleu"
+    regroup(load_run(copy), 5).save()
+    rank(copy, SOURCE, save=True)
+    ranking = rank(copy, SOURCE, REFERENCE, by=names, sites=everything, save=True)
+    counts = {"enc": 6, "enc_ff": 8, "dec_ff": 8, "enc_layers": 4, "dec_layers": 6}
+    for site, count in counts.items():
+        for name in names.split(","):
+            found = [head for head in ranking[name] if head.site == site]
+            assert len(found) == (0 if name == "confidence" and site != "enc" else count)
+    for group in ("enc_ff.1", "dec_ff.0", "enc_layers", "dec_layers"):  # what adds up to 1
+        shares = [v for h, v in ranking["lrp"].items() if str(h).startswith(f"{group}.")]
+        assert sum(shares) == pytest.approx(1.0)
+    table = load_run(copy).head_table()
+    assert len(table) == 18 + 8 + 8 + 4 + 6
+    assert table["ablation"]["enc_layers.1.1"] == ranking["ablation"]["enc_layers.1.1"]
+    assert "cross.0.0" in table["lrp"]  # of the first ranking
+    rank(copy, SOURCE, by="confidence", save=True)
+    assert load_run(copy).head_table()["ablation"]["dec_ff.0.3"] is not None
+    assert len(regroup(load_run(copy), 4).head_table()) == 18 + 4 + 6  # other blocks of units
+    code, out, _ = command(copy, "--src", files[0], "--sites", "enc_ff,dec_layers", "--by", "lrp")
+    assert code == 0
+    assert "Units of encoder feed-forward networks: relevance" in out
+    assert "All shares of a stack add up to 1. Blocks: dec, cross, dec_ff." in out
+
+
+@torch.no_grad()
+def test_a_layer_ablated_is_a_layer_removed(run_folder):
+    run = load_run(run_folder)
+    whole = rank(run, SOURCE, REFERENCE, by="ablation", sites="dec_layers")["ablation"]
+    losses = []
+    for model in (run.model, remove_heads(run.model, [Head("dec_layers", 1, 2)])):
+        total, tokens = 0.0, 0
+        for source, reference in zip(SOURCE, REFERENCE, strict=True):
+            ids = run.target_tokenizer
+            words = [*ids.encode(reference), ids.eos]
+            inputs = torch.tensor([[*run.source_tokenizer.encode(source), 3]])
+            logits = model(inputs, torch.tensor([[ids.start, *words[:-1]]]))[0]
+            total -= float(logits.log_softmax(-1)[range(len(words)), words].sum())
+            tokens += len(words)
+        losses.append(total / tokens)
+    assert whole["dec_layers.1.2"] == pytest.approx(losses[1] - losses[0], abs=1e-5)
+
+
 def test_a_site_that_has_lost_all_heads(run_folder):
     run = load_run(run_folder)
     run.model = remove_heads(run.model, run.model.heads.heads(["enc"]))
@@ -335,6 +381,15 @@ def test_bad_input_is_one_line_and_exit_code_2(command, copy, files, tmp_path):
         (copy, "--src", files[0], "--rule", "zpluss"): "Did you mean 'zplus'",
         (copy, "--src", files[0], "--sites", "encoder"): "Unknown site",
         (copy, "--src", files[0], "--by", "gradient"): "needs reference",
+        (
+            copy,
+            "--src",
+            files[0],
+            "--by",
+            "confidence",
+            "--sites",
+            "enc_ff",
+        ): "not defined at enc_ff",
         (copy, "--src", files[0], "--by", "confidence", "--audit"): "has no lrp",
     }
     for arguments, expected in cases.items():

@@ -210,12 +210,16 @@ def train(
         machines = {"peak": peak, "efficiency": efficiency, "link": link}
         _estimate(recipe, set_, devices, machines, length, json)
         return
-    from headcount.run import load_heads
+    from headcount.run import load_config, load_heads
     from headcount.training.metrics import tensorboard_observer
     from headcount.training.train import train as train_model
 
     config, out = _recipe_and_folder(recipe, out, set_, resume)
-    heads = load_heads(heads_from, config.model) if heads_from else None
+    heads = None
+    if heads_from:
+        blocks = {"ff_block": load_config(heads_from).model.ff_block}
+        config = config.model_copy(update={"model": config.model.model_copy(update=blocks)})
+        heads = load_heads(heads_from, config.model)
     reporter = StageReporter(quiet or not speaks())
     try:
         with (

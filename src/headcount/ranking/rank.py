@@ -79,7 +79,7 @@ class Ranking(HeadTable):
 
         Heads of sites that were not ranked keep what they had.
         """
-        table = run.head_table()
+        table = run.head_table(self.heads)
         ranked = set(self.heads)
         for name, column in self.columns.items():
             old = table.columns.get(name, {})
