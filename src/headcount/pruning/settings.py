@@ -100,7 +100,7 @@ class PruneSettings(Section):
     batch: Positive | None = None
     by: str | None = None
     even: bool = False
-    sites: tuple[Site, ...] = Field(default_factory=_named_sites)
+    sites: tuple[Site, ...] = None  # type: ignore[assignment]
     ff_block: Positive | None = None
     train_only: tuple[Part, ...] | None = None
     from_scratch: bool = False
