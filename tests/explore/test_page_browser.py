@@ -8,6 +8,7 @@ import base64
 import shutil
 import threading
 import time
+from contextlib import contextmanager
 from xml.etree import ElementTree
 
 import pytest
@@ -54,6 +55,12 @@ def driver():
 @pytest.fixture(scope="module")
 def address(models):
     """A server with both models, in a thread of its own."""
+    with served(models) as address:
+        yield address
+
+
+@contextmanager
+def served(models):
     sock = _listen("127.0.0.1", 0)
     port = sock.getsockname()[1]
     app = make_app(Answers(models, [TEXT, OTHER]), loopback_hosts(port))
@@ -132,6 +139,22 @@ def words_of(model, text, heads=()):
         else:
             words[-1] += token
     return " ".join(words)
+
+
+def test_encoders_alone(driver, encoders):
+    """Predictions with their relevance; without an output head, attention and no complaint."""
+    with served(encoders) as address:
+        open_page(driver, address)
+        assert by_id(driver, "translation-title").text == "Prediction"
+        assert len(rows(driver)[0][1].split()) == len(encoders["filling"].read(TEXT).source) + 1
+        strips = driver.find_elements(By.CSS_SELECTOR, "#strips h3")
+        assert [strip.text for strip in strips] == ["From the source"]
+        Select(by_id(driver, "model")).select_by_value("headless")
+        wait(driver, lambda d: not by_id(d, "step-title").is_displayed())
+        wait(driver, lambda d: "in headless" in by_id(d, "detail").text)
+        assert by_id(driver, "sentence-error").text == ""
+        assert by_id(driver, "colour").get_attribute("value") == "confidence"
+        assert driver.get_log("browser") == []
 
 
 def test_loads_without_an_error_and_without_leaving_the_machine(page, address):

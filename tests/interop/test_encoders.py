@@ -225,6 +225,11 @@ def test_answers_of_the_live_page(folders: dict[str, Path], english: list[str]) 
         assert len(attention["tokens"]) > 3
         predicted = answers.answer("translation", asked)
         assert bool(predicted["tokens"]) == (name in PREDICT)
+        if name == "masked bert":
+            line = english[0].lower()
+            shown = "".join(attention["tokens"][1:-1]).replace("▁", " ")
+            assert shown.replace(" ", "") == line.replace(" ", "")
+            assert shown.split()[0] == line.split()[0]
         if name in PREDICT:
             relevance = json.loads(json.dumps(answers.answer("relevance", asked)))
             assert relevance["target_tokens"] == []

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from headcount.data.words import MARK
 from headcount.errors import UserError
 from headcount.heads import SITE_NAMES, SITES
 from headcount.loaded.model import Model, Reading
@@ -142,9 +143,12 @@ def translation(model: Model, reading: Reading, off: list[str]) -> dict[str, Any
         nothing: dict[str, Any] = {"tokens": [], "log_probabilities": [], "log_probability": 0.0}
         return {"translation": "", **nothing}
     tokens, logs = model.log_probabilities(reading, off=off)
+    marked = _marked(model, tokens)
+    if not model.config.model.decoder_layers:  # predictions of single positions are no words
+        marked = [f"{MARK}{token.removeprefix(MARK)}" for token in marked]
     return {
         "translation": reading.translation or " ".join(tokens),
-        "tokens": tokens,
+        "tokens": marked,
         "log_probabilities": _rounded(logs),
         "log_probability": round(float(logs.sum()), 4),
     }
@@ -154,8 +158,8 @@ def attention(model: Model, reading: Reading, off: list[str]) -> dict[str, Any]:
     """The attention of every head, packed as in the report's explorer, and confidence."""
     result = model.attention(reading, off=off)
     return {
-        "tokens": result.source_tokens,
-        "target_tokens": result.target_tokens,
+        "tokens": _marked(model, result.source_tokens),
+        "target_tokens": _marked(model, result.target_tokens),
         "weights": pack([result[head] for head in result.heads]),
         "confidence": {str(head): round(c, 4) for head, c in result.confidence().items()},
     }
@@ -165,16 +169,30 @@ def relevance(model: Model, reading: Reading, off: list[str]) -> dict[str, Any]:
     """Where every step comes from: source tokens, prefix tokens, heads."""
     result = model.relevance(reading, off=off)
     return {
-        "tokens": result.source_tokens,
-        "target_tokens": result.target_tokens,
-        "steps": result.steps,
-        "predicted": result.predicted,
+        "tokens": _marked(model, result.source_tokens),
+        "target_tokens": _marked(model, result.target_tokens),
+        "steps": _marked(model, result.steps),
+        "predicted": _marked(model, result.predicted),
         "source": [_rounded(row) for row in result.source],
         "target": [_rounded(row) for row in result.target],
         "contribution": _rounded(result.source_contribution),
         "heads": {str(head): round(v, 4) for head, v in result.heads["lrp"].items()},
         "by_step": {str(head): _rounded(shares) for head, shares in result.by_step.items()},
     }
+
+
+def _marked(model: Model, tokens: Sequence[str]) -> list[str]:
+    """Tokens with the mark of word starts that the page knows, whatever their vocabulary uses.
+
+    WordPiece (BERT) marks what continues a word, byte-level BPE (RoBERTa, BART) spaces.
+    """
+    content = model.source_tokenizer.content
+    if content["model"]["type"] != "WordPiece":
+        return [f"{MARK}{t[1:]}" if t.startswith("Ġ") else t for t in tokens]
+    special = {token["content"] for token in content["added_tokens"]}
+    return [
+        t.removeprefix("##") if t.startswith("##") or t in special else f"{MARK}{t}" for t in tokens
+    ]
 
 
 def _rounded(values: np.ndarray) -> list[float | None]:
