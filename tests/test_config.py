@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headcount.config import Config, ModelConfig, load_recipe, parse_config
+from headcount.config import REMOVED, Config, ModelConfig, load_recipe, parse_config
 from headcount.errors import Notice, UserError
 
 
@@ -147,3 +147,11 @@ def test_an_empty_recipe_is_the_default(tmp_path: Path) -> None:
 def test_an_override_opens_an_empty_section(tmp_path: Path) -> None:
     config = load_recipe(write(tmp_path, "model:\n"), ["model.width=64"])
     assert config.model.width == 64
+
+
+def test_settings_that_are_gone_are_read_at_their_defaults_only() -> None:
+    """Runs of earlier versions have them in their `config.yaml`."""
+    for (section, key), default in REMOVED.items():
+        assert parse_config({section: {key: default}}, "config.yaml") == Config()
+        with pytest.raises(UserError, match=rf"no setting {section}\.{key} any more \(0.125\)"):
+            parse_config({section: {key: 0.125}}, "config.yaml")

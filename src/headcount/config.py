@@ -16,12 +16,20 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from headcount.errors import Notice, UserError
-from headcount.yaml_reading import apply_override, read_yaml, readable_error
+from headcount.yaml_reading import apply_override, read_yaml, readable_error, without_removed
 
 RUN_VERSION = 1
 
 LARGEST = 10**12
 """The largest count of anything here; larger ones would overflow somewhere."""
+
+REMOVED: dict[tuple[str, str], float] = {
+    ("model", "word_dropout"): 0.0,
+    ("model", "shortest_wavelength"): 2 * math.pi,
+    ("model", "position_scale"): 1.0,
+    ("training", "embedding_rate"): 1.0,
+}
+"""Settings of earlier versions that no recipe used, and their defaults, which old runs have."""
 
 Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -146,8 +154,6 @@ class ModelConfig(Section):
     """On attention weights."""
     activation_dropout: Share = 0.0
     """Inside the feed-forward networks."""
-    word_dropout: Share = 0.0
-    """Share of source tokens whose embedding is zero in training, so that context must help."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     embedding_norm: bool = False
@@ -163,11 +169,7 @@ class ModelConfig(Section):
     position_distance: Positive = 128
     """Relative positions: all longer distances are the same."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
-    """The longest wavelength of positions as a multiple of the shortest; 100 for short text."""
-    shortest_wavelength: Annotated[float, Field(ge=2)] = 2 * math.pi
-    """Of positions, in tokens; 2 pi as in the paper. A shorter one tells neighbours apart."""
-    position_scale: Annotated[float, Field(gt=0)] = 1.0
-    """Size of positions beside token embeddings; 1 as in the paper."""
+    """The longest wavelength of positions over the shortest (2 pi tokens); 100 for short text."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
     """Which matrices are shared: none, target embedding and output, both embeddings, all three."""
     output_bias: bool = False
@@ -290,8 +292,6 @@ class TrainingConfig(Section):
     """Updates until the largest learning rate; then it falls as 1 / sqrt(update)."""
     cooldown: Count = 0
     """Number of last updates over which the learning rate falls to zero; 0 as in the paper."""
-    embedding_rate: Annotated[float, Field(gt=0)] = 1.0
-    """Learning rate of embeddings (but not of a tied output layer), as a multiple of the others."""
     adam_beta1: Share = 0.9
     """App. B.3."""
     adam_beta2: Share = 0.98
@@ -390,6 +390,6 @@ def parse_config(settings: Mapping[str, Any], where: str) -> Config:
             "Upgrade headcount.",
         )
     try:
-        return Config.model_validate(settings)
+        return Config.model_validate(without_removed(settings, REMOVED, where))
     except ValidationError as error:
         raise readable_error(error, where, Config) from error

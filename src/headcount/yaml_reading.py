@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import reprlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -67,6 +68,24 @@ def apply_override(settings: dict[str, Any], override: str) -> None:
         place[name] = yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UserError(f"--set {override}: not a YAML value.", "Quote or fix it.") from error
+
+
+def without_removed(
+    settings: Mapping[str, Any], removed: Mapping[tuple[str, str], Any], where: str
+) -> dict[str, Any]:
+    """Settings without those that are gone, by section and key: their defaults change nothing."""
+    kept = dict(settings)
+    for (section, key), default in removed.items():
+        values = kept.get(section)
+        if not isinstance(values, Mapping) or key not in values:
+            continue
+        if values[key] != default:
+            raise UserError(
+                f"{where}: headcount has no setting {section}.{key} any more ({values[key]}).",
+                "Leave it out, or use the version of headcount that wrote it.",
+            )
+        kept[section] = {name: value for name, value in values.items() if name != key}
+    return kept
 
 
 def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:

@@ -43,7 +43,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "head_width": 5, "decoder_head_width": 7,
         "decoder_heads": 2, "decoder_ff_width": 9, "activation": "gelu",
         "embedding_scale": False, "tie": "none", "output_bias": True,
-        "position_base": 50.0, "position_scale": 2.0,
+        "position_base": 50.0,
     },
     "encoder without heads": {"gone": [*NO_ENC_0, "enc.1.0", "enc.1.1", "enc.1.2"]},
     "biases per layer alone": {

@@ -33,7 +33,7 @@ MODELS: dict[str, dict[str, Any]] = {
         "head_width": 5, "decoder_head_width": 7,
         "decoder_heads": 2, "decoder_ff_width": 9, "embedding_scale": False,
         "tie": "none",
-        "position_base": 50.0, "position_scale": 2.0,
+        "position_base": 50.0,
     },
     "T5": {**SHAPES["t5"], "gone": ["enc.0.1", *NO_CROSS[:3]]},
     "T5 1.1": {**SHAPES["t5 1.1"], "gone": ["enc.0.0", "enc.0.1", "enc.0.2"]},

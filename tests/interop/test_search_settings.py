@@ -56,7 +56,7 @@ def test_what_marian_cannot_be(make_run: Any) -> None:
         ({"norm": "pre"}, "post-norm"),
         ({"norm": "post", "head_width": 5}, "width of their own"),
         ({"norm": "post", "decoder_head_width": 5}, "width of their own"),
-        ({"norm": "post", "shortest_wavelength": 3.0}, "shortest_wavelength"),
+        ({"norm": "post", "position_base": 100.0}, "position_base"),
     ):
         with pytest.raises(UserError, match=reason):
             Marian().settings(make_run(**changes))

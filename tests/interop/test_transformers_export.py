@@ -101,8 +101,8 @@ def test_pre_norm_is_refused(
 ) -> None:
     with pytest.raises(UserError, match="post-norm"):
         export(make_run(0), "marian", tmp_path / "out")
-    with pytest.raises(UserError, match=r"does not \(model.position_scale\)"):
-        export(make_run(0, norm="post", position_scale=2.0), "marian", tmp_path / "out")
+    with pytest.raises(UserError, match=r"does not \(model.position_base\)"):
+        export(make_run(0, norm="post", position_base=50.0), "marian", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 

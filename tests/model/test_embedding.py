@@ -27,33 +27,12 @@ def test_sinusoids_are_vaswanis() -> None:
             )
 
 
-def test_the_fastest_wave_has_the_shortest_wavelength(make_model: Maker) -> None:
-    table = make_model(shortest_wavelength=4.0, position_base=9.0).source_embedding.positions
-    width = table.shape[1]
-    assert table[:5, 0].tolist() == pytest.approx([0, 1, 0, -1, 0], abs=1e-6)
-    slowest = 2 * math.pi / 4 * 9 ** (-2 * (width // 2 - 1) / width)
-    assert float(table[7, width // 2 - 1]) == pytest.approx(math.sin(7 * slowest), abs=1e-5)
-
-
-def test_word_dropout_zeroes_source_tokens_and_leaves_their_positions(make_model: Maker) -> None:
-    model = make_model(word_dropout=0.5, dropout=0.0)
-    tokens = torch.full((40, 6), 5)
-    plain = model.eval().source_embedding(tokens)
-    positions = model.source_embedding.positions[:6].expand(40, -1, -1)
-    torch.manual_seed(1)
-    dropped = model.train().source_embedding(tokens)
-    zeroed = (dropped == positions).all(-1)
-    assert 0.35 < float(zeroed.float().mean()) < 0.65
-    assert torch.equal(dropped[~zeroed], plain[~zeroed])
-    assert torch.equal(model.target_embedding(tokens), model.eval().target_embedding(tokens))
-
-
-def test_wavelengths_and_size_of_positions(make_model: Maker) -> None:
-    embedding = make_model(position_base=100.0, position_scale=3.0).source_embedding
+def test_wavelengths_of_positions(make_model: Maker) -> None:
+    embedding = make_model(position_base=100.0).source_embedding
     width = embedding.positions.shape[1]
     longest = width // 2 - 1  # the slowest sine
     angle = 40 / 100 ** (2 * longest / width)
-    assert float(embedding.positions[40, longest]) == pytest.approx(3 * math.sin(angle), abs=1e-5)
+    assert float(embedding.positions[40, longest]) == pytest.approx(math.sin(angle), abs=1e-5)
     torch.testing.assert_close(
         position_table(50, make_model().config), sinusoids(50, width), rtol=0, atol=0
     )

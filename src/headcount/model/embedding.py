@@ -18,20 +18,17 @@ from headcount.model.primitives import dropout, make_norm, norm_function
 from headcount.model.recording import Tape
 
 
-def sinusoids(
-    length: int, width: int, base: float = 10000.0, shortest: float = 2 * math.pi, first: int = 0
-) -> Tensor:
+def sinusoids(length: int, width: int, base: float = 10000.0, first: int = 0) -> Tensor:
     """Position encodings `[length, width]`: all sines, then all cosines.
 
-    Wavelengths go from `shortest` to `shortest * base` tokens; `first` is the number of the first
-    position.
+    Wavelengths go from `2 pi` to `2 pi base` tokens; `first` is the number of the first position.
 
     The order of Vaswani et al.'s own code and of Marian; interleaving them instead, as the
     formula in that paper is often read, is the same up to a permutation of neurons. Computed in
     float64: an angle of hundreds of radians in float32 is wrong in the fifth digit.
     """
     exponents = torch.arange(0, width, 2, dtype=torch.float64) / width  # [width / 2]
-    frequencies = 2 * math.pi / shortest * base**-exponents  # in radians per token
+    frequencies = base**-exponents  # in radians per token
     angles = torch.arange(first, first + length)[:, None] * frequencies  # [length, width / 2]
     return torch.cat([angles.sin(), angles.cos()], dim=1).float()
 
@@ -41,13 +38,7 @@ def position_table(length: int, config: ModelConfig) -> Tensor:
 
     Learned positions begin as these.
     """
-    return config.position_scale * sinusoids(
-        length,
-        config.width,
-        config.position_base,
-        config.shortest_wavelength,
-        config.position_offset,
-    )
+    return sinusoids(length, config.width, config.position_base, config.position_offset)
 
 
 class RelativePositions(nn.Module):
@@ -132,7 +123,6 @@ class Embedding(nn.Module):
         self.table = table
         self.scale = math.sqrt(config.width) if config.embedding_scale else 1.0
         self.dropout = config.dropout
-        self.word_dropout = config.word_dropout if part == "enc_in" else 0.0
         self.tape = tape
         self.config = config
         self.norm = make_norm(config) if config.embedding_norm else None
@@ -146,9 +136,6 @@ class Embedding(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         """Embed whole sentences."""
         x: Tensor = self.table(tokens) * self.scale
-        if self.training and self.word_dropout:
-            kept = torch.rand(tokens.shape, device=tokens.device) >= self.word_dropout
-            x = x * kept[..., None]
         positions = self.positions_at(0, tokens.shape[1])
         if self.adds_positions:
             x = x + positions

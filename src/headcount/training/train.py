@@ -148,36 +148,12 @@ def make_trainer(
         prepared.train,
         prepared.target_tokenizer,
         Objective(model, training.label_smoothing, teacher),
-        parameter_groups(model, rate, training.embedding_rate),
+        [ParameterGroup(list(model.parameters()), rate)],
         run.folder,
         evaluate,
         workers,
         observe,
     )
-
-
-def parameter_groups(
-    model: Transformer, rate: Callable[[int], float], embedding_rate: float
-) -> list[ParameterGroup]:
-    """All parameters; embeddings that are not the output layer too can learn more slowly.
-
-    Adam moves every embedding by about the learning rate, times sqrt(width) where tokens meet
-    positions. With small batches and a high rate much of that is noise, and tokens outgrow the
-    positions, whose size is fixed: heads can then hardly see where a token stands.
-    """
-    if embedding_rate == 1:
-        return [ParameterGroup(list(model.parameters()), rate)]
-    tables = {
-        table
-        for table in (model.source_embedding.table.weight, model.target_embedding.table.weight)
-        if table is not model.output_weight
-    }
-    others = [parameter for parameter in model.parameters() if parameter not in tables]
-    slower = [parameter for parameter in model.parameters() if parameter in tables]
-    return [
-        ParameterGroup(others, rate),
-        ParameterGroup(slower, lambda update: embedding_rate * rate(update)),
-    ]
 
 
 def evaluate_run(run: Run, dev: HeldOut, workers: Workers) -> dict[str, Any]:

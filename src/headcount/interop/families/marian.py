@@ -162,8 +162,6 @@ def _write(path: Path, value: Any) -> None:
 
 PLAIN = (
     "position_base",
-    "position_scale",
-    "shortest_wavelength",
     "position_offset",
     "positions",
     "relative_positions",
