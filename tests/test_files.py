@@ -291,3 +291,22 @@ def test_yaml_that_is_refused(tmp_path: Path, text: str, says: str) -> None:
 def test_yaml(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("base: &b {c: 1}\nmore: {<<: *b, d: 2}\n")
     assert read_yaml(tmp_path / "x.yaml") == {"base": {"c": 1}, "more": {"c": 1, "d": 2}}
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("I/O error: No space left on device (os error 28)"), "No space left on the"),
+        (RuntimeError("cannot write model.bin: No space left on device"), "No space left on the"),
+        (ValueError("Permission denied (os error 13)"), "Not allowed to write"),
+    ],
+)
+def test_errors_of_the_system_inside_those_of_libraries(
+    tmp_path: Path, error: Exception, said: str
+) -> None:
+    """As safetensors, tokenizers (Rust), CTranslate2 and ONNX (C++) report them."""
+    with pytest.raises(UserError, match=said), atomic_folder(tmp_path / "export"):
+        raise error
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(RuntimeError, match="another"), atomic_folder(tmp_path / "export"):
+        raise RuntimeError("another error")

@@ -125,7 +125,7 @@ def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterat
     except Timeout as error:
         raise UserError(
             f"{folder} is in use by another headcount ({_owner(file)}).",
-            "Wait until it has ended, or choose another folder.",
+            "Wait until it has ended, or remedy another folder.",
         ) from error
     except (OSError, NotImplementedError) as error:
         if not isinstance(error, NotImplementedError) and error.errno not in _NO_LOCKS:
@@ -205,11 +205,10 @@ def _flush(path: Path) -> None:
 
 def _alive(process: int) -> bool:
     try:
-        os.kill(process, 0)
+        with suppress(PermissionError):
+            os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
-        return True
     return True
 
 
@@ -240,24 +239,30 @@ def disk_errors(path: Path) -> Iterator[None]:
     """Turn a full disk or a missing permission into a message for people."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise UserError(
-                f"No space left on the disk while writing {path}.",
-                "Free some space and run the same command again; nothing was left half-written.",
-            ) from error
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            raise UserError(f"Not allowed to write {path}.", "Choose another --out.") from error
-        if error.errno in (errno.ENOTDIR, errno.EEXIST):
-            raise UserError(
-                f"{path} cannot be created: a part of its path is a file.", "Choose another --out."
-            ) from error
-        if error.errno in (errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EFBIG):
-            raise UserError(
-                f"{visible(str(path)[:200])} cannot be written ({os.strerror(error.errno)}).",
-                "Choose another path.",
-            ) from error
-        raise
+    except Exception as error:
+        number = 0 if isinstance(error, UserError) else _system_error(error) or 0
+        remedy = "Choose another path."
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            problem = f"No space left on the disk while writing {path}."
+            remedy = "Free some and run the same command again; nothing was left half-written."
+        elif number in (errno.EACCES, errno.EPERM, errno.EROFS):
+            problem = f"Not allowed to write {path}."
+        elif number in (errno.ENOTDIR, errno.EEXIST):
+            problem = f"{path} cannot be created: a part of its path is a file."
+        elif number in (errno.ENAMETOOLONG, errno.EISDIR, errno.ELOOP, errno.EFBIG):
+            problem = f"{visible(str(path)[:200])} cannot be written ({os.strerror(number)})."
+        else:
+            raise
+        raise UserError(problem, remedy) from error
+
+
+def _system_error(error: Exception) -> int | None:
+    """The system's number for an error; libraries in Rust and C++ hide it in their message."""
+    if isinstance(error, OSError):
+        return error.errno
+    if hidden := re.search(r"os error (\d+)", str(error)):
+        return int(hidden[1])
+    return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else None
 
 
 def write_text(path: Path, text: str) -> None:

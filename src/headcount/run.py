@@ -5,7 +5,6 @@ Nothing in a run folder is executable code: weights are safetensors, the rest is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -186,13 +185,7 @@ def save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
     """Write safetensors as any other file is written: safetensors itself makes them private."""
     path.touch()
     mode = path.stat().st_mode
-    try:
-        save_file(tensors, path)
-    except safetensors.SafetensorError as error:
-        # The library hides the system's error, such as a full disk, in its message.
-        if number := re.search(r"os error (\d+)", str(error)):
-            raise OSError(int(number[1]), str(error), str(path)) from error
-        raise
+    save_file(tensors, path)
     path.chmod(mode)
 
 
