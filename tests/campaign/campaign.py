@@ -36,7 +36,7 @@ from child import CPU_SECONDS, MEGABYTES, Case, Child, at_write, call, import_al
 from expected import Expectation, changed, fingerprint, snapshot
 from mutations import mutate
 from options import strange_command
-from world import READERS, WRITERS, Writer, build, copy_for, import_once, import_words
+from world import READERS, SMALL, WRITERS, Writer, build, copy_for, import_once, import_words
 
 WEIGHTS = {
     "mutation": 68,
@@ -61,7 +61,7 @@ EQUAL = {
 class Campaign:
     """The world, what is undisturbed in it, and the rules of the cases."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, small: bool = False) -> None:
         self.folder = folder
         self.world = folder / "world"
         self.disk = folder / "case"
@@ -71,10 +71,14 @@ class Campaign:
         if not (self.world / "ready").exists():
             shutil.rmtree(self.world, ignore_errors=True)
             with self._clean():
-                build(self.place, call)
+                build(self.place, call, small)
                 shutil.copytree(self.place, self.world, symlinks=True)
             (self.world / "ready").touch()
-        import_once(self.world)
+        if not small:
+            import_once(self.world)
+        self.readers = {p: words for p, words in READERS.items() if any(self.world.glob(p))}
+        self.writers = [v for v in (SMALL if small else WRITERS) if v != "study"]
+        self.weights = WEIGHTS | ({"study kill": 0} if small else {})
         self.expected: dict[str, Expectation] = {}
 
     def close(self) -> None:
@@ -105,9 +109,9 @@ class Campaign:
     def run(self, number: int, seed: int, kind: str | None = None) -> Case:
         """One case, the same for the same number and seed."""
         rng = random.Random(f"{seed} {number}")
-        drawn = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
+        drawn = rng.choices(list(self.weights), list(self.weights.values()))[0]
         kind = kind or drawn
-        verb = "study" if kind == "study kill" else rng.choice([v for v in WRITERS if v != "study"])
+        verb = "study" if kind == "study kill" else rng.choice(self.writers)
         if kind not in ("mutation", "options"):
             self.undisturbed(verb)
         with self._clean():
@@ -124,7 +128,7 @@ class Campaign:
     def _mutation(self, rng: random.Random, verb: str) -> Case:
         """One or two files that a command reads are damaged."""
         while True:
-            pattern = rng.choice(list(READERS))
+            pattern = rng.choice(list(self.readers))
             imports = [import_words(self.world, pattern.split("/")[0])]
             words = rng.choice(READERS[pattern] or imports)
             if words[0] != "report" or rng.random() < 0.2:  # takes as long as twenty others
@@ -355,10 +359,11 @@ def main() -> None:
     parser.add_argument("--kind", choices=list(WEIGHTS))
     parser.add_argument("--cases", type=int, default=10**9, help="stop after so many")
     parser.add_argument("--number", type=int, help="repeat this case and show it")
+    parser.add_argument("--small", action="store_true", help="no studies, no models from elsewhere")
     parser.add_argument("--folder", type=Path, default=Path("runs/campaign"))
     options = parser.parse_args()
-    import_all()
-    campaign = Campaign(options.folder.resolve())
+    import_all(foreign=not options.small)
+    campaign = Campaign(options.folder.resolve(), options.small)
     try:
         if options.number is not None:
             print(json.dumps(campaign.run(options.number, options.seed, options.kind), indent=1))

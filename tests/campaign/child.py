@@ -220,8 +220,8 @@ def no_space() -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def import_all() -> None:
-    """Import all that verbs need, once, before anything is forked."""
+def import_all(foreign: bool = True) -> None:
+    """Import what verbs need, once, before anything is forked; `foreign`: other toolkits too."""
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false", MPLBACKEND="agg")
     import torch
@@ -238,7 +238,7 @@ def import_all() -> None:
         if not module.name.endswith("__main__"):
             with suppress(ImportError):  # an extra that is not here
                 __import__(module.name)
-    for name in ("ctranslate2", "onnx", "onnxruntime", "transformers.models.auto"):
+    for name in ("ctranslate2", "onnx", "onnxruntime", "transformers.models.auto") * foreign:
         with suppress(ImportError):
             __import__(name)
     from headcount.study import stages

@@ -17,9 +17,11 @@ CAMPAIGN = Path(__file__).with_name("campaign.py")
 @pytest.mark.slow
 def test_the_first_cases_of_the_campaign(tmp_path: Path) -> None:
     """In a process of its own: it forks, and pytest may have threads."""
-    command = [sys.executable, str(CAMPAIGN), "--folder", str(tmp_path), "--seed", "0"]
+    command = [sys.executable, str(CAMPAIGN), "--folder", str(tmp_path), "--small"]
     done = subprocess.run(
-        [*command, "--cases", "40", "--minutes", "10"], capture_output=True, text=True
+        [*command, "--seed", "0", "--cases", "40", "--minutes", "10"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     last = done.stdout.splitlines()[-1].split()

@@ -119,10 +119,14 @@ def import_words(world: Path, model: str) -> Words:
     return ("import", model, "--out", "new", "--quiet", *filter(None, more))
 
 
-def build(folder: Path, call: Call) -> None:
-    """Make the world in `folder`; `call(folder, *arguments)` runs headcount there."""
+def build(folder: Path, call: Call, small: bool = False) -> None:
+    """Make the world in `folder`; `call(folder, *arguments)` runs headcount there.
+
+    A small one has no study, no sweep and no models of other toolkits.
+    """
     write_text_files(folder)
-    write_models(folder)
+    if not small:
+        write_models(folder)
     steps = [
         ("train", "recipe.yaml", "--out", "run", "--quiet"),
         ("rank", "run", "--src", "text.en", "--ref", "text.fr", "--quiet"),
@@ -133,7 +137,7 @@ def build(folder: Path, call: Call) -> None:
         ("prune-sweep", *SWEEP, "--out", "sweep"),
         ("export", "run", "--to", "transformers", "--out", "exported", "--quiet"),
     ]  # fmt: skip
-    for step in steps:
+    for step in steps[:4] if small else steps:
         code = call(folder, *step)
         if code != 0:
             raise RuntimeError(f"headcount {' '.join(step)} ended with {code}")
@@ -237,6 +241,9 @@ WRITERS: dict[str, Writer] = {
     **{f"export {to}": whole(export_words(to)) for to in EXPORTS[:3]},
     "study": again(STUDIED, "new"),
 }
+
+
+SMALL = ("train", "prune", "rank", "roles", "translate", "score", "data own")  # their writers
 
 
 def copy_for(world: Path, place: Path, words: Words, pattern: str = "") -> None:
