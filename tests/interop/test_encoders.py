@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,27 @@ def test_classes_on_the_lines_of_references(folders: dict[str, Path], english: l
     masked_run = load_run(folders["masked bert"])
     with pytest.raises(UserError, match="no translations to compare with"):
         headcount.rank(masked_run, english[:3], english[:3], by="ablation")
+
+
+def test_a_head_of_another_kind_is_noted(folders: dict[str, Path], tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folders["headless bert"].parent / "model", model)
+    settings = json.loads((model / "config.json").read_text())
+    settings["architectures"] = ["BertForTokenClassification"]
+    (model / "config.json").write_text(json.dumps(settings))
+    imported = import_run(model, tmp_path / "run")
+    assert "BertForTokenClassification is not kept" in imported.notes[-1]
+
+
+def test_one_output_is_no_class(folders: dict[str, Path], tmp_path: Path) -> None:
+    model = tmp_path / "model"
+    shutil.copytree(folders["classifying distilbert"].parent / "model", model)
+    settings = json.loads((model / "config.json").read_text())
+    settings |= {"id2label": {"0": "x"}, "label2id": {"x": 0}}
+    (model / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(UserError, match="gives a number, not a class"):
+        import_run(model, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_without_a_head_there_is_nothing_to_explain(

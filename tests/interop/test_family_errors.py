@@ -73,9 +73,26 @@ def without_tokenizer(folder: Path) -> None:
         (folder / name).unlink()
 
 
+class Harm:
+    """What a pickle must never get to do."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (pytest.fail, ("the pickle was run",))
+
+
+def pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"weights": Harm()}, folder / "pytorch_model.bin")
+
+
 DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "a shard is missing": (shard, "cannot be read"),
-    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "cannot be read"),
+    "a shard is missing": (shard, r"weights of .* cannot be read .*Fetch all"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        r"weights of .* cannot be read .*Fetch all",
+    ),
+    "a pickle of more than tensors": (pickled, "hold more than tensors, which is never loaded"),
+    "an unknown architecture": (change(model_type="gpt_neox"), "of the type 'gpt_neox'.*Supported"),
     "another width": (change(d_model=18), "do not fit"),
     "a smaller vocabulary": (change(vocab_size=50), "but the model has only 50"),
     "no heads": (change(encoder_attention_heads=0), "encoder_attention_heads 0"),

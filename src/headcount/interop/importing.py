@@ -6,6 +6,7 @@ but tensors (`weights_only`). No code that comes with a model is ever run.
 
 from __future__ import annotations
 
+import gc
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,7 @@ def import_run(
     with owned(out), atomic_folder(out) as folder:
         run.save(folder)
         del run, theirs  # one copy of the weights at a time
+        gc.collect()
         progress("Reading the model", 2, 3)
         loaded = load_run(folder)
         difference = largest_difference(own_logits(loaded, sample), expected, LIMIT, "model")
@@ -170,7 +172,12 @@ def _load_model(checkpoint: Checkpoint, family: Family) -> Any:
             f"The weights of {name} are damaged, or hold more than tensors, which is never loaded.",
             "Fetch them again, best as safetensors.",
         ) from error
-    except (OSError, RuntimeError, TypeError, ValueError) as error:
+    except OSError as error:
+        reason = str(error).splitlines()[0].rstrip(".").removeprefix("Error ")
+        raise UserError(
+            f"The weights of {name} cannot be read ({reason}).", "Fetch all of its files again."
+        ) from error
+    except (RuntimeError, TypeError, ValueError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UserError(f"The model {name} cannot be read ({reason}).", supported()) from error
     absent = sorted(info["missing_keys"]) or sorted(key for key, *_ in info["mismatched_keys"])
@@ -211,6 +218,9 @@ def _convert(
     search, notes = SearchConfig(), list[str]()
     if config.decoder_layers:
         search, notes = search_config(generation, config.max_positions)
+    lost = [name for name in theirs.config.architectures or () if "For" in name]
+    if lost and not config.predicts:
+        notes.append(f"the head of {lost[0]} is not kept: the run is an encoder without outputs")
     source, target = tokenizers.source, tokenizers.target
     if max(search.forbidden, default=0) >= target.size:
         raise UserError(

@@ -53,8 +53,7 @@ _REFUSED = {
 
 def supported() -> str:
     """What can be imported, as a remedy."""
-    kinds = [f"{family.help} (model type '{family.types[0]}')" for family in FAMILIES.values()]
-    return f"Supported: {', '.join(kinds)}."
+    return f"Supported: {'; '.join(family.help for family in FAMILIES.values())}."
 
 
 def family_of(name: str, model_type: str) -> Family:
