@@ -223,9 +223,11 @@ def _print_plan(
             row.site,
             str(row.have),
             "" if row.keep is None else str(row.keep),
-            f"{-row.parameters:.1%}",
-            f"{-row.products:.1%}",
-            f"{row.speedup:.2f}x",
+            *(
+                "" if row.keep is None else f"{-share:.1%}"
+                for share in (row.parameters, row.products)
+            ),
+            "" if row.keep is None else f"{row.speedup:.2f}x",
             f"{row.ceiling:.2f}x",
             f"{row.product_ceiling:.2f}x",
         )
