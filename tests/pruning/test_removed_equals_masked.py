@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.heads import SITES, Head, HeadLayout
+from headcount.model import gating
 from headcount.model.decoding import Search, beam_search
 from headcount.model.gating import fold_gates, gated, mask_gates, masked, remove_heads
 from headcount.model.transformer import Transformer
@@ -17,6 +18,7 @@ from headcount.model.transformer import Transformer
 Maker = Callable[..., Transformer]
 Tokens = Callable[..., torch.Tensor]
 
+CUT = [f"self_attention.attention.{name}" for name in ("in_weight", "in_bias", "out_weight")]
 EVERY = HeadLayout.full(2, 2, 3).heads()
 whole_layers = st.sets(st.sampled_from([(head.site, head.layer) for head in EVERY]))
 
@@ -112,3 +114,20 @@ def test_an_empty_layer_computes_no_attention(make_model: Maker, make_tokens: To
     for length in (1, 4):
         out = attention(torch.randn(2, length, 12, dtype=torch.float64))
         assert torch.equal(out, attention.out_bias.expand(2, length, 12))
+
+
+@torch.no_grad()
+def test_a_large_model_shares_what_stays(
+    make_model: Maker, make_tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same logits, and no second copy of weights that do not change."""
+    model, batch = make_model(3), inputs(make_tokens, 5)
+    gone = [Head("enc", 0, 1), Head("dec", 1, 0)]
+    expected = remove_heads(model, gone)(*batch)
+    monkeypatch.setattr(gating, "LARGE", 1)
+    smaller = remove_heads(model, gone)
+    torch.testing.assert_close(smaller(*batch), expected, rtol=0, atol=0)
+    before, after = dict(model.named_parameters()), dict(smaller.named_parameters())
+    shared = {name for name in after if after[name].data_ptr() == before[name].data_ptr()}
+    cut = {f"{place}.{name}" for place in ("encoder.0", "decoder.1") for name in CUT}
+    assert set(after) - shared == cut

@@ -14,7 +14,9 @@ from headcount.errors import UserError
 def rank(
     run: Path = typer.Argument(..., help="A run folder."),
     src: Path = typer.Option(..., "--src", help="Source sentences, one per line."),
-    ref: Path | None = typer.Option(None, "--ref", help="Their translations, one per line."),
+    ref: Path | None = typer.Option(
+        None, "--ref", help="Their translations, one per line; classes, where the run classifies."
+    ),
     by: str | None = typer.Option(
         None,
         "--by",
