@@ -185,11 +185,13 @@ def test_a_study_prunes_by_it_and_fetches_it(tmp_path: Path) -> None:
 
 def test_figures_and_tables_of_prunings_have_label_and_colour(tmp_path: Path) -> None:
     few = keep(["enc.5.6", "enc.5.7"])
+    numbers = {f"enc.0.{index}": float(index) for index in range(8)}
+    measured = {"lrp": numbers, "ordinal": numbers}
     results = load_results(
         plant(
             tmp_path,
             [
-                PlantedModel("full", bleu=30.0),
+                PlantedModel("full", bleu=30.0, columns=measured),
                 PlantedModel("a", "pruned", few, "last", ("enc",), "full", keep=2, bleu=28.0),
                 PlantedModel("b", "pruned", few, "ordinal", ("enc",), "full", keep=2, bleu=27.0),
             ],
@@ -204,9 +206,10 @@ def test_figures_and_tables_of_prunings_have_label_and_colour(tmp_path: Path) ->
     text = str([table.rows for table in all_tables(results)])
     assert "pruned: the last ones, keep 2 (enc)" in text
     assert "pruned: by head number, keep 2 (enc)" in text
+    assert "'first': 'lrp', 'second': 'ordinal', 'enc': 1.0" in text  # how far measures agree
 
 
-def test_figure_of_heads_and_report_have_role_and_measure(run: Path) -> None:
+def test_figure_of_heads_and_report_have_the_role(run: Path) -> None:
     drawing = heads_figure(load_results(run))
     assert drawing is not None
     (legend,) = drawing.figure.legends
@@ -214,7 +217,7 @@ def test_figure_of_heads_and_report_have_role_and_measure(run: Path) -> None:
     colours = {text.get_text(): patch.get_facecolor() for text, patch in patches}
     assert colours["first token"] == pytest.approx((0x12 / 255, 0x34 / 255, 0x56 / 255, 1.0))
     page = headcount.report(run).page.read_text(encoding="utf-8")
-    for mark in ("first token", "#123456", "ordinal"):
+    for mark in ("first token", "#123456"):
         assert mark in page
 
 
