@@ -67,6 +67,7 @@ class TimedGates(HardConcreteGates):
         )  # fmt: skip
         self.costs, self.layout, self.goal = costs, layout, 1 / speedup
         self._places = _places(self.heads, layout)
+        self._choice: tuple[Tensor, Tensor] | None = None  # for which logits, which gates are open
 
     @classmethod
     def of(cls, request: Request) -> TimedGates:
@@ -108,12 +109,16 @@ class TimedGates(HardConcreteGates):
         One that does not fit any more is left out, and those that come after it are tried: where an
         engine fills up heads, some of them cost nothing.
         """
-        chosen = torch.zeros(len(self.heads))
-        for gate in torch.sort(self.logits.detach().cpu(), descending=True, stable=True).indices:
-            chosen[gate] = 1.0
-            if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
-                chosen[gate] = 0.0
-        return chosen.bool().to(self.device)
+        logits = self.logits.detach().cpu()
+        if self._choice is None or not torch.equal(self._choice[0], logits):
+            chosen = torch.zeros(len(self.heads))
+            for gate in torch.sort(logits, descending=True, stable=True).indices:
+                chosen[gate] = 1.0
+                if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
+                    chosen[gate] = 0.0
+            # Once gates are fixed, every micro-batch asks again.
+            self._choice = logits.clone(), chosen.bool().to(self.device)
+        return self._choice[1]
 
     def settled(self) -> bool:
         """Whether, besides, the expected time is at its goal."""
