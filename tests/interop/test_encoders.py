@@ -179,6 +179,7 @@ METHODS = {
     "lrp": ["--keep", "3", "--by", "lrp", "--updates", "6"],
     "gradient": ["--keep", "3", "--by", "gradient", "--no-finetune"],
     "random": ["--keep", "3", "--by", "random", "--no-finetune"],
+    "exact, with a teacher": ["--keep", "3", "--updates", "6", "--distil", "0.5"],
 }
 
 

@@ -72,9 +72,11 @@ def load_teacher(
                 " (`headcount translate --corpus`).",
             )
     theirs, mine = run.config.model, learner.config.model
-    if not theirs.decoder_layers:
+    if bool(theirs.decoder_layers) != bool(mine.decoder_layers) or not theirs.predicts:
+        what = "translations" if mine.decoder_layers else "hidden tokens"
         raise UserError(
-            f"The teacher {run.folder} is an encoder alone.", "Give a run that translates."
+            f"The teacher {run.folder} does not predict {what}, as the run does.",
+            "Give a teacher of the run's own kind.",
         )
     longest = learner.config.data.max_length + 1
     if theirs.max_positions < longest:
