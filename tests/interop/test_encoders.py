@@ -240,6 +240,7 @@ def test_relevance_of_one_sentence(folders: dict[str, Path], english: list[str],
 def test_answers_of_the_live_page(folders: dict[str, Path], english: list[str]) -> None:
     models = {name: headcount.load(folder) for name, folder in folders.items()}
     answers = Answers(models)
+    assert "The old woman reads a [MASK] in the garden." in answers.sentences
     about = {each["name"]: each for each in answers.about()["models"]}
     for name in SIZES:
         assert (about[name]["translates"], about[name]["predicts"]) == (False, name in PREDICT)

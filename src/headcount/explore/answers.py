@@ -42,7 +42,7 @@ class Answers:
     def __init__(self, models: Mapping[str, Model], sentences: Sequence[str] = ()) -> None:
         self.models = dict(models)
         first = next(iter(self.models.values()))
-        self.sentences = list(sentences) or list(EXAMPLES.get(first.config.data.source, ()))
+        self.sentences = list(sentences) or _examples(first)
         self.read: OrderedDict[tuple[str, str, tuple[str, ...]], Reading] = OrderedDict()
 
     def about(self) -> dict[str, Any]:
@@ -87,6 +87,18 @@ class Answers:
         if len(self.read) > KEPT:
             self.read.popitem(last=False)
         return self.read[key]
+
+
+def _examples(model: Model) -> list[str]:
+    """Sentences to begin with; an encoder that fills masks gets one to fill."""
+    language, mask = model.config.data.source, model.source_tokenizer.mask
+    if model.config.model.decoder_layers:
+        return list(EXAMPLES.get(language, ()))
+    examples = EXAMPLES.get(language, EXAMPLES["en"])  # imported encoders do not say theirs
+    if mask is None or not model.config.model.output_network:
+        return list(examples)
+    name = model.source_tokenizer.tokens()[mask]
+    return [example.replace(" book", f" {name}") for example in examples]
 
 
 class UnknownRun(Exception):
