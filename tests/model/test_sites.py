@@ -19,6 +19,7 @@ from headcount.model.gating import (
     full_heads,
     gated,
     masked,
+    narrowed,
     remove_heads,
     repacked,
     with_layout,
@@ -91,7 +92,7 @@ def inputs(make_tokens: Tokens, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 every_shape = st.sampled_from(sorted(SHAPES))
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(seed=st.integers(0, 999), shape=every_shape)
 @torch.no_grad()
 def test_gates_multiply_what_the_hand_multiplies(
@@ -111,7 +112,7 @@ def test_gates_multiply_what_the_hand_multiplies(
     torch.testing.assert_close(model(*tokens), expected)
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(seed=st.integers(0, 999), shape=every_shape)
 @torch.no_grad()
 def test_each_sentence_may_have_gates_of_its_own(
@@ -132,7 +133,7 @@ def test_each_sentence_may_have_gates_of_its_own(
         torch.testing.assert_close(first[row], states[0].expand(3, -1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 9999),
     shape=every_shape,
@@ -172,9 +173,27 @@ def test_removed_equals_masked_at_every_site(
     torch.testing.assert_close(full_heads(smaller)(*tokens), expected, rtol=0, atol=1e-5)
     even = with_layout(smaller, even_layout(smaller))
     torch.testing.assert_close(even(*tokens), expected, rtol=0, atol=1e-5)
+    thin = narrowed(smaller, one_width=bool(seed % 2))
+    torch.testing.assert_close(full_heads(thin)(*tokens), expected, rtol=0, atol=1e-5)
+    assert not seed % 2 or thin.config.decoder_ff_width is None
     packed = repacked(smaller)
     torch.testing.assert_close(packed(*tokens), expected, rtol=0, atol=1e-5)
     assert count_parameters(packed) <= count_parameters(smaller)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@torch.no_grad()
+def test_an_encoder_alone(make_model: Maker, make_tokens: Tokens, norm: str) -> None:
+    model = make_model(
+        0, (19, 19), norm=norm, decoder_layers=0, tie="all", output_network=True, **UNITS
+    )
+    closed = [Head("enc", 0, 1), Head("enc_ff", 0, 3), Head("enc_layers", 1, 0)]
+    source = make_tokens([5, 2])
+    with masked(model, closed):
+        expected = model(source, source)
+    smaller = remove_heads(model, closed)
+    for other in (smaller, repacked(smaller), full_heads(narrowed(repacked(smaller)))):
+        torch.testing.assert_close(other(source, source), expected)
 
 
 def model_has_block(model: Transformer, head: Head) -> bool:
