@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head
+from headcount.model import gating
 from headcount.model.arithmetic import count_parameters, gate_parameters
 from headcount.model.decoding import Search, beam_search
 from headcount.model.gating import (
@@ -224,6 +225,17 @@ def test_a_layer_without_anything_left_is_gone(make_model: Maker, make_tokens: T
     with torch.no_grad():
         expected = nothing(*tokens)
         torch.testing.assert_close(repacked(nothing)(*tokens), expected)
+
+
+@torch.no_grad()
+def test_blocks_come_back_as_zeros_in_large_models(
+    make_model: Maker, make_tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These share the tensors that stay as they are."""
+    monkeypatch.setattr(gating, "LARGE", 0)
+    model, tokens = make_model(0, **UNITS), inputs(make_tokens, 0)
+    smaller = remove_heads(model, [Head("enc_layers", 1, 0), Head("dec_ff", 0, 1)])
+    torch.testing.assert_close(full_heads(smaller)(*tokens), smaller(*tokens))
 
 
 def test_blocks_of_a_repacked_model_keep_their_order(make_model: Maker) -> None:

@@ -110,7 +110,8 @@ def with_layout(model: Transformer, layout: HeadLayout) -> Transformer:
     known = old | {name: tensor for name, tensor in resized.items() if name in old}
     if sum(tensor.numel() for tensor in model.parameters()) >= LARGE:
         for name, parameter in other.named_parameters():
-            parameter.data = known[name].contiguous()  # shared where nothing changes
+            if name in known:  # else it belongs to a block that was gone
+                parameter.data = known[name].contiguous()  # shared where nothing changes
     else:
         other.load_state_dict({name: known.get(name, tensor) for name, tensor in state.items()})
     return other.train(model.training)
