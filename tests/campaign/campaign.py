@@ -19,12 +19,12 @@ import argparse
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -33,13 +33,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from child import CPU_SECONDS, MEGABYTES, Case, Child, at_write, call, import_all, no_space
+from disk import PAGE, fill, limit_files, mount
 from expected import Expectation, changed, fingerprint, snapshot
 from mutations import mutate
 from options import strange_command
+from readers import read_damaged, readers
 from world import READERS, SMALL, WRITERS, Writer, build, copy_for, import_once, import_words
 
 WEIGHTS = {
     "mutation": 68,
+    "reading": 4,
     "options": 16,
     "kill": 6,
     "study kill": 1,
@@ -47,8 +50,7 @@ WEIGHTS = {
     "two at once": 2,
     "clock": 2,
 }
-DISK = "300m"
-PAGE = 4096
+READINGS = 100  # of one case
 
 # Damage to these is refused, or has no effect on what is there in the end.
 EQUAL = {
@@ -112,7 +114,7 @@ class Campaign:
         drawn = rng.choices(list(self.weights), list(self.weights.values()))[0]
         kind = kind or drawn
         verb = "study" if kind == "study kill" else rng.choice(self.writers)
-        if kind not in ("mutation", "options"):
+        if kind not in ("mutation", "reading", "options"):
             self.undisturbed(verb)
         with self._clean():
             outside = self.disk / "precious"
@@ -157,6 +159,23 @@ class Campaign:
         # A damaged checkpoint that is not needed stays as it is.
         different = [n for n in names if "checkpoints" not in n and before[n] != now.get(n)]
         return [f"not as undisturbed: {different[:3]}"] if different else []
+
+    def _reading(self, rng: random.Random, verb: str) -> Case:
+        """Many damaged files, each given to the function that reads it, in one process."""
+        shutil.copytree(self.world, self.place, symlinks=True)
+        known = {p: reader for p, reader in readers().items() if any(self.world.glob(p))}
+        seeds = [(rng.choice(list(known)), str(rng.random())) for _ in range(READINGS)]
+
+        def read_all() -> None:
+            warnings.simplefilter("ignore")
+            for pattern, seed in seeds:
+                said = read_damaged(self.world, self.place, pattern, known[pattern], seed)
+                if said:
+                    print(said)
+
+        outcome = Child(self.place, (), work=read_all).wait()
+        wrong = judge(outcome, (0,)) + [line for line in [outcome["says"]] if line]
+        return {"wrong": wrong, "count": READINGS, "how": "many", **outcome}
 
     def _options(self, rng: random.Random, verb: str) -> Case:
         """A command with hostile values for some of its options."""
@@ -294,30 +313,9 @@ def judge(outcome: Case, allowed: tuple[int, ...]) -> list[str]:
     return wrong
 
 
-def mount(folder: Path) -> bool:
-    """A small disk in memory, if this process may make one."""
-    subprocess.run(["umount", "-l", folder], capture_output=True)  # of a campaign that was killed
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "headcount-campaign", folder]
-    with suppress(FileNotFoundError):
-        return subprocess.run(command, capture_output=True).returncode == 0
-    return False
-
-
-def fill(disk: Path, pages: int) -> None:
-    """Leave this much space on a disk, and no more."""
-    state = os.statvfs(disk)
-    size = (state.f_bavail * state.f_frsize // PAGE - pages) * PAGE
-    with (disk / "filler").open("wb") as filler:
-        os.posix_fallocate(filler.fileno(), 0, size)
-
-
 def ended(process: int) -> bool:
     """Whether a child has ended; it can still be waited for."""
     return os.waitid(os.P_PID, process, os.WNOHANG | os.WEXITED | os.WNOWAIT) is not None
-
-
-def limit_files(size: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
 def children(process: int) -> list[int]:
@@ -337,11 +335,11 @@ def summary(cases: list[Case]) -> str:
         codes = Counter(
             "signal" if isinstance(c := case.get("code"), int) and (c < 0 or c > 128) else c
             for case in chosen
+            if "count" not in case  # many in one process, which has one exit code
         )
         wrong = sum(bool(case["wrong"]) for case in chosen)
-        rows.append(
-            f"{kind:<14}{len(chosen):>7}{codes[0]:>8}{codes[2]:>8}{codes['signal']:>8}{wrong:>7}"
-        )
+        count = sum(case.get("count", 1) for case in chosen)
+        rows.append(f"{kind:<14}{count:>7}{codes[0]:>8}{codes[2]:>8}{codes['signal']:>8}{wrong:>7}")
     return "\n".join(rows)
 
 

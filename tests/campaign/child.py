@@ -34,18 +34,24 @@ Before = Callable[[], None]
 class Child:
     """One headcount in a folder, with what it prints in a pipe."""
 
-    def __init__(self, folder: Path, words: Sequence[str], before: Before = lambda: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        words: Sequence[str],
+        before: Before = lambda: None,
+        work: Before | None = None,
+    ) -> None:
         self.reader, writer = os.pipe()  # a file would be cut by the limits of a full disk
         os.set_blocking(self.reader, False)
 
-        def work() -> None:
+        def all_of_it() -> None:
             os.chdir(folder)
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS + 5, CPU_SECONDS + 5))
             resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
             before()
-            run_main(words)
+            work() if work is not None else run_main(words)
 
-        self.process = fork(work, writer)
+        self.process = fork(all_of_it, writer)
         os.close(writer)
 
     def wait(self, patience: float = SECONDS) -> Case:

@@ -26,4 +26,5 @@ def test_the_first_cases_of_the_campaign(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
     last = done.stdout.splitlines()[-1].split()
     assert last[0] == "all"
-    assert (int(last[1]), int(last[-1])) == (40, 0)
+    assert int(last[1]) >= 40
+    assert int(last[-1]) == 0
