@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 import headcount
 from headcount import translation
+from headcount.config import Config, parse_config
 from headcount.errors import UserError
 from headcount.model.decoding import GREEDY, Search, beam_search
+from headcount.model.transformer import Transformer
 from headcount.run import Run, load_run
 from headcount.translation import (
     split_tokens,
@@ -186,3 +188,16 @@ def test_a_verb_of_the_package(run_folder: Path, run: Run) -> None:
     assert "translate" in dir(headcount)
     with pytest.raises(AttributeError, match="juggle"):
         headcount.juggle  # noqa: B018
+
+
+def test_a_model_with_hardly_any_positions(tmp_path: Path, run_folder: Path) -> None:
+    """Room for one token besides EOS: longer lines are cut into parts, and it ends."""
+    stored = load_run(run_folder)
+    config = stored.config.model.model_copy(update={"max_positions": 2})
+    sizes = stored.source_tokenizer.size, stored.target_tokenizer.size
+    model = Transformer(config, *sizes, stored.source_tokenizer.pad)
+    tokenizers = stored.source_tokenizer, stored.target_tokenizer
+    small = Run(tmp_path, Config(model=config), model.eval(), *tokenizers)
+    assert len(translate_lines(small, ["The cat sees the dog .", "A dog"])) == 2
+    with pytest.raises(UserError, match="max_positions"):
+        parse_config({"model": {"max_positions": 1}}, "recipe.yaml")

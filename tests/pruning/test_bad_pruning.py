@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -179,3 +181,18 @@ def test_resuming_something_else(fails: Fail, baseline: Path, corpus: Path, tmp_
 def test_settings_from_python() -> None:
     with pytest.raises(UserError, match="--steps 0"):
         make_settings(keep=1, by="random", steps=0)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "high"])
+def test_a_column_that_is_not_all_numbers(
+    fails: Fail, baseline: Path, tmp_path: Path, value: Any
+) -> None:
+    """Heads are never chosen by such scores without a word."""
+    run = shutil.copytree(baseline, tmp_path / "run")
+    heads = load_run(run).model.heads.heads()
+    rows = [{"head": str(head), "mine": 0.5} for head in heads]
+    rows[1]["mine"] = value
+    (run / "analysis").mkdir(exist_ok=True)
+    (run / "analysis" / "head-table.json").write_text(json.dumps(rows))
+    line = fails("--by", "mine", "--keep", 1, "--updates", 2, run=run)
+    assert "mine" in line

@@ -118,10 +118,15 @@ def measured_scores(
 
 
 def numbers_of(run: Run, sites: Sequence[str]) -> dict[str, dict[Head, float]]:
-    """The columns of the head table that have numbers for heads at these sites."""
-    return {
-        name: {h: v for h, v in column.items() if h.site in sites and isinstance(v, float | int)}
+    """The columns of the head table that have numbers, and only those, for heads at these sites."""
+    columns = {
+        name: {head: value for head, value in column.items() if head.site in sites}
         for name, column in run.head_table().columns.items()
+    }
+    return {
+        name: column
+        for name, column in columns.items()
+        if all(isinstance(value, float | int) for value in column.values())
     }
 
 
