@@ -98,7 +98,7 @@ def main() -> None:
                 continue
             model = Model(kind, speedup, way)
             try:
-                _make_pruned(full, model, sites, options)
+                _make_pruned(full, model, sites, costs, options)
                 models.append(model)
             except UserError as error:
                 if not str(error).startswith("--speedup"):
@@ -131,7 +131,7 @@ def _costs(full: Run, options: argparse.Namespace) -> Costs:
 
 
 def _make_pruned(
-    full: Run, model: Model, sites: Sequence[str], options: argparse.Namespace
+    full: Run, model: Model, sites: Sequence[str], costs: Costs, options: argparse.Namespace
 ) -> None:
     folder = options.out / model.name
     if is_finished(folder):
@@ -150,6 +150,7 @@ def _make_pruned(
         settings |= {"keep": keep, "by": "chosen"}
     else:
         settings |= {"speedup": model.speedup, "engine": options.engine, "batch": options.batch}
+        settings["costs"] = costs  # one price list for all, so that sizes can be compared
     if model.way == "distil":
         settings |= {"distil": options.distil, "teacher": options.run}
     if model.way == "sequence":

@@ -142,6 +142,20 @@ def test_a_pruning_says_what_was_promised_and_measured(
     assert price(run.model.heads) < record["costs"]["full"]
 
 
+def test_a_price_list_that_is_known_is_not_measured_again(
+    by_size: None,
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    costs, _ = make_plan(baseline, corpus, sites="enc,enc_layers")
+    monkeypatch.setattr(timed_module, "measure_costs", None)
+    given = {"speedup": 1.1, "sites": "enc,enc_layers", **QUICK}
+    prune(baseline, corpus, tmp_path / "out", **given, costs=costs)
+    assert read_record(tmp_path / "out")["costs"] == costs.to_json()
+
+
 def test_killed_and_resumed_equals_not_killed(
     by_size: None, baseline: Path, corpus: Path, tmp_path: Path
 ) -> None:

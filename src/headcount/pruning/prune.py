@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from headcount.bench.costs import Costs
 from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
@@ -51,6 +52,7 @@ def prune(
     dev_sentences: int = 1000,
     bleu_sentences: int = 500,
     resume: bool = False,
+    costs: Costs | None = None,
     progress: Progress = silent,
     observe: Observer = lambda line: None,
     workers: Workers | None = None,
@@ -62,6 +64,7 @@ def prune(
 
     `settings`, or its fields as plain arguments, say how: `prune(run, corpus, out, penalty=0.01)`;
     `PruneSettings` explains them.
+    `costs` is the price list of a speed-up, where it is known already; else it is measured.
     The baseline is only read. `pruning.json` in the new run says what was done. An interrupted
     call leaves a folder that the same call with `resume` continues; a finished one is returned as
     it is. Under torchrun all workers share every update, unless `workers` says otherwise.
@@ -79,7 +82,7 @@ def prune(
         training = settings.training(source.config.training, source.folder)
         example = load_teacher(training, source, workers.device)
         if workers.leader:
-            costs = None if is_begun(out) else known_costs(source, train, settings, progress)
+            costs = None if is_begun(out) else known_costs(source, train, settings, progress, costs)
             open_record(out, new_record(source, train, settings, training.teacher, costs), resume)
         workers.wait()
         record = read_record(out)

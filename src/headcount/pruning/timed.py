@@ -174,16 +174,21 @@ def _places(
 
 
 def known_costs(
-    run: Run, train: Path, settings: PruneSettings, progress: Progress = silent
+    run: Run,
+    train: Path,
+    settings: PruneSettings,
+    progress: Progress = silent,
+    costs: Costs | None = None,
 ) -> Costs | None:
     """What the parts of a run cost, where the settings ask for a speed-up that it can reach."""
     if settings.speedup is None:
         return None
     engine, batch = str(settings.engine), settings.batch or 1
-    sources = timed_sentences(run, train, batch)
-    costs = measure_costs(
-        run, sources, settings.sites, engine=engine, batch=batch, progress=progress
-    )
+    if costs is None or (costs.engine, costs.batch) != (engine, batch):
+        sources = timed_sentences(run, train, batch)
+        costs = measure_costs(
+            run, sources, settings.sites, engine=engine, batch=batch, progress=progress
+        )
     most = costs.speedup(least(run.model.heads, settings.sites))
     if most < settings.speedup:
         raise UserError(
