@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -89,6 +90,7 @@ def prune(
         if "after" not in record:
             Pruning(source, train, out, settings, record, progress, observe, workers, example).run()
         del source, example  # a large model is not to be in memory twice
+        gc.collect()
         if workers.leader and settings.speedup and "speed" not in record:
             again = regroup(load_run(baseline, workers.device), settings.ff_block)
             record["speed"] = compare_speed(again, load_run(out, workers.device), train, record)
