@@ -388,3 +388,15 @@ def test_a_huge_line_in_a_small_file_is_refused(bpe, tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
     with pytest.raises(UserError, match="a line of more than 10 MB"):
         list(read_lines(paths[0]))
+
+
+@pytest.mark.parametrize(("old", "new"), [(b")", b" "), (b"{", b"("), (b"(", b"[")])
+def test_a_damaged_header_of_numbers_is_named(
+    texts, bpe, tmp_path: Path, old: bytes, new: bytes
+) -> None:
+    """numpy reads it as an expression of Python, and fails with that language's errors."""
+    prepare(*texts, *bpe, tmp_path / "shards")
+    path = tmp_path / "shards" / "frequencies.src.npy"
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(UserError, match=r"frequencies\.src\.npy is damaged"):
+        Shards.load(tmp_path / "shards")

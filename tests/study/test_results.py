@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from paper_like import FUNCTIONS
@@ -12,6 +13,7 @@ from headcount.errors import UserError
 from headcount.heads import Head
 from headcount.study.cases import cases_of, first_seeds, functions_of, retained
 from headcount.study.results import load_results
+from headcount.study.score_model import ModelScores
 
 
 def test_whole_study(paper_like):
@@ -169,3 +171,11 @@ def test_a_model_that_comes_from_itself(tmp_path):
     study = plant(tmp_path / "study", [PlantedModel("full")])
     with pytest.raises(UserError, match="comes from itself"):
         load_results(change(study, kind="pruned", baseline="full"))
+
+
+@pytest.mark.parametrize("stored", [{"bleu": 3}, {"bleu": {"value": 1.0}}, []])
+def test_damaged_scores_are_named(tmp_path: Path, stored: object) -> None:
+    path = tmp_path / "full.json"
+    path.write_text(json.dumps(stored))
+    with pytest.raises(UserError, match=r"full\.json does not hold what it should"):
+        ModelScores.load(path)

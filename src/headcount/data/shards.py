@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -284,8 +285,9 @@ def _frequencies(path: Path, tokens: int) -> np.ndarray:
     require_file(path)
     try:
         frequencies: np.ndarray = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise _damaged(path, str(error)) from error
+    except (ValueError, EOFError, OSError, MemoryError, SyntaxError, TokenError) as error:
+        # numpy reads the header as an expression of Python
+        raise _damaged(path, f"{type(error).__name__}: {error}") from error
     if frequencies.ndim != 1 or frequencies.dtype.kind not in "iu":
         raise _damaged(path, "not a list of whole numbers")
     if frequencies.sum() != tokens or (len(frequencies) and frequencies.min() < 0):

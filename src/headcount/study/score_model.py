@@ -26,7 +26,7 @@ from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
-from headcount.files import read_json, write_json
+from headcount.files import parsing, read_json, write_json
 from headcount.model.arithmetic import count_parameters
 from headcount.progress import silent
 from headcount.pruning.process import data_config
@@ -241,7 +241,9 @@ class ModelScores:
         """Read the file of a model, and the counts of sentences where they were kept."""
         counts = sentence_counts_path(path)
         kept = SentenceCounts.load(counts) if counts.is_file() else None
-        return cls.from_json(read_json(path), kept)
+        stored = read_json(path)
+        with parsing(path, "Score the model again."):
+            return cls.from_json(stored, kept)
 
     def save(self, path: Path) -> None:
         """Write the file of a model, and the counts of sentences beside it."""
