@@ -6,7 +6,6 @@ but tensors (`weights_only`). No code that comes with a model is ever run.
 
 from __future__ import annotations
 
-import gc
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +88,6 @@ def import_run(
     with owned(out), atomic_folder(out) as folder:
         run.save(folder)
         del run, theirs  # one copy of the weights at a time
-        gc.collect()
         progress("Reading the model", 2, 3)
         loaded = load_run(folder)
         difference = largest_difference(own_logits(loaded, sample), expected, LIMIT, "model")
