@@ -69,7 +69,6 @@ def fails(
         (["--speedup", 1.5, "--engine", "marian"], "choose among headcount, ctranslate2"),
         (["--keep", 1, "--engine", "headcount"], "where --speedup is measured"),
         (["--keep", 1, "--by", "timed"], "timed needs a speed-up"),
-        (["--speedup", 50, "--sites", "dec", "--updates", 4], "Ask for less"),
         (["--plan", "--keep", 1, "--sites", "nowhere"], "nowhere"),
         (["--keep", 1, "--distil-states", -1], "--distil-states -1"),
         (["--keep", 1, "--teacher", "nowhere"], "nowhere is not a run folder"),
