@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headcount.errors import UserError
-from headcount.heads import SITES, Head, HeadLayout, HeadTable, parse_sites
+from headcount.heads import ALL_SITES, SITES, Head, HeadLayout, HeadTable, kinds_at, parse_sites
 
 heads = st.builds(Head, st.sampled_from(SITES), st.integers(0, 11), st.integers(0, 15))
 
@@ -35,6 +35,12 @@ def test_sites_come_in_their_order() -> None:
     for wrong in ("", " , ", "enc,encoder"):
         with pytest.raises(UserError, match="Unknown attention site"):
             parse_sites(wrong)
+
+
+def test_what_is_at_a_site() -> None:
+    assert kinds_at(["enc", "dec"]) == "heads"
+    assert kinds_at(["enc", "dec_ff"]) == "heads and blocks of units"
+    assert kinds_at(ALL_SITES) == "heads, blocks of units and blocks"
 
 
 def test_full_layout() -> None:

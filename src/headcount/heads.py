@@ -80,10 +80,10 @@ def kind_of(site: str) -> str:
 
 
 def kinds_at(sites: Iterable[str]) -> str:
-    """What the things at some sites are called: `heads and blocks of units`."""
+    """What the things at some sites are called: `heads, blocks of units and blocks`."""
     kinds = dict.fromkeys(kind_of(site) for site in sites)
-    plurals = [kind.replace("head", "heads").replace("block", "blocks") for kind in kinds]
-    return " and ".join(plurals)
+    *others, last = [k.replace("head", "heads").replace("block", "blocks") for k in kinds]
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def stack_of(site: str) -> str:
