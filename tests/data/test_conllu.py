@@ -81,6 +81,8 @@ def test_writing_gives_back_what_was_read(tmp_path: Path) -> None:
         ("5\ta\ta", "6\ta\ta", "line 9: word '6' where 5"),
         ("_\t6\tdet", "_\tx\tdet", "line 9: 'x' is not the id"),
         ("_\t6\tdet", "_\t60\tdet", "line 9: there is no word 60"),
+        ("_\t6\tdet", f"_\t{'9' * 5000}\tdet", "line 9: '9999999999"),
+        ("2-3\tdon't", f"2-{'9' * 5000}\tdon't", "line 5: '2-9999999999"),
         ("_\t6\tdet", "_\t5\tdet", "line 9: word 5 depends on itself"),
         ("VerbForm=Inf\t0", "VerbForm=Inf\t6", "line 1: a tree has one root, this one has 0"),
         ("2-3\tdon't", "2-x\tdon't", "line 5: '2-x' is not a range"),

@@ -151,6 +151,11 @@ def _split(column: str) -> dict[str, str]:
     return {key: value for key, _, value in (item.partition("=") for item in column.split("|"))}
 
 
+def _is_id(text: str) -> bool:
+    """Whether a column holds the number of a word; no sentence has a word of ten digits."""
+    return text.isdecimal() and len(text) < 10
+
+
 class _Block:
     """The lines of one sentence while they are read."""
 
@@ -191,22 +196,22 @@ class _Block:
             self.empty_nodes.append(EmptyNode(len(self.words), tuple(columns)))
         elif "-" in name:
             first, _, last = name.partition("-")
-            if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-                raise self.fault(number, f"'{name}' is not a range of words")
+            if not (_is_id(first) and _is_id(last) and int(first) <= int(last)):
+                raise self.fault(number, f"'{name[:40]}' is not a range of words")
             if int(first) != len(self.words) + 1:
                 raise self.fault(number, f"the token {name} does not stand before its words")
             self.tokens.append(
                 MultiWordToken(int(first), int(last), columns[1], _split(columns[9]))
             )
         elif name != str(len(self.words) + 1):
-            raise self.fault(number, f"word '{name}' where {len(self.words) + 1} should come")
+            raise self.fault(number, f"word '{name[:40]}' where {len(self.words) + 1} should come")
         else:
             self.line_of[int(name)] = number
             self.words.append(self.word(number, columns))
 
     def word(self, number: int, columns: list[str]) -> Word:
-        if not columns[6].isdecimal():
-            raise self.fault(number, f"'{columns[6]}' is not the id of a head")
+        if not _is_id(columns[6]):
+            raise self.fault(number, f"'{columns[6][:40]}' is not the id of a head")
         return Word(
             int(columns[0]), columns[1], columns[2], columns[3], columns[4], _split(columns[5]),
             int(columns[6]), columns[7], columns[8], _split(columns[9]),
