@@ -21,7 +21,7 @@ from live_memory import LiveMemory
 from measuring import machine
 
 from headcount.bench.estimate import estimate, training_bytes
-from headcount.cli.__init__ import keep_freed_memory
+from headcount.cli import keep_freed_memory
 from headcount.config import Config, ModelConfig
 from headcount.data.batches import Batch
 from headcount.model.arithmetic import count_parameters

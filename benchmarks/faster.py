@@ -44,8 +44,8 @@ from headcount.config import Config
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
 from headcount.errors import UserError
-from headcount.files import read_json, write_json, write_text
-from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayout
+from headcount.files import atomic_folder, read_json, write_json, write_text
+from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayout, HeadTable
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.prune import prune
 from headcount.pruning.record import is_finished, read_record
@@ -127,7 +127,13 @@ def _costs(full: Run, options: argparse.Namespace) -> Costs:
         sites = [site for site in ALL_SITES if full.model.heads.count(site)]
         costs = measure_costs(full, sources, sites, engine=options.engine, batch=options.batch)
         write_json(path, costs.to_json())
-    return Costs(**read_json(path))
+    costs = Costs(**read_json(path))
+    if (costs.engine, costs.batch) != (options.engine, options.batch):
+        raise UserError(
+            f"{path} is about {costs.engine} with a batch of {costs.batch}.",
+            "Choose another --out.",
+        )
+    return costs
 
 
 def _make_pruned(
@@ -171,13 +177,13 @@ def _random_scores(
     layout = full.model.heads
     kept = set(random_like(layout, load_run(plain).model.heads, sites, options.seed))
     if not folder.exists():
-        shutil.copytree(full.folder, folder, ignore=shutil.ignore_patterns("checkpoints"))
-        run = load_run(folder)
-        table = run.head_table()
         heads = layout.heads(sites)
-        table = type(table)([*table.heads, *heads])
+        table = HeadTable([*layout.heads(), *heads])
         table.add("chosen", {head: float(head in kept) for head in heads})
-        table.save(run.analysis)
+        without = shutil.ignore_patterns("checkpoints")
+        with atomic_folder(folder) as partial:  # an interrupted copy would be taken for a whole one
+            shutil.copytree(full.folder, partial, ignore=without, dirs_exist_ok=True)
+            table.save(partial / full.analysis.name)
     return folder, {site: sum(head.site == site for head in kept) for site in sites}
 
 
@@ -219,6 +225,8 @@ def _make_rival(full: Run, model: Model, costs: Costs, options: argparse.Namespa
             "save_every": max(1, options.rival_updates // 20),
             "watch_heads": False,
             "teacher": None,
+            "minutes": None,  # all of these updates, however RUN was told to stop
+            "patience": 0,
         }
     )
     data = config.data.model_copy(
@@ -510,7 +518,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--distil", type=float, default=0.5, help="the teacher's share")
     parser.add_argument("--pairs", type=int, help="to translate for `sequence`; 0: all")
     parser.add_argument(
-        "--rival-updates", type=int, help="default: RUN's and the pruning's; 0: no rival"
+        "--rival-updates",
+        type=int,
+        help="default: RUN's and the pruning's (give it where RUN was trained in two parts);"
+        " 0: no rival",
     )
     parser.add_argument("--beams", default="1,4")
     parser.add_argument("--batches", default="1,32")

@@ -33,26 +33,32 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     arguments = parser.parse_args()
     run = load_run(arguments.run)
+    own = run.model.heads
+    unknown = [str(head) for head in arguments.heads if head not in own.heads()]
+    if unknown:
+        parser.error(f"the run has no head {', '.join(unknown)}")
+    # A pruned layer has no rows for the heads that it has lost.
+    rows = {head: own.layers[head.site][head.layer].index(head.index) for head in arguments.heads}
     data = run.config.data.model_copy(update={"folder": arguments.data})
     dev = prepare_training(data, run.config.training, lambda *state: None, run.folder).dev
     print("| head | " + " | ".join(f"power {power:g}" for power in POWERS) + " |")
     print("|---" * (len(POWERS) + 1) + "|")
-    for head in arguments.heads:
+    for head, row in rows.items():
         cells = []
         for power in POWERS:
             place = f"{head.site}.{head.layer}.weights"
-            with edit_places(run.model, place, sharper(head, power)):
+            with edit_places(run.model, place, sharper(row, power)):
                 cells.append(f"{dev_loss(run.model, dev, run.target_tokenizer, Workers()):.4f}")
         print(f"| `{head}` | {' | '.join(cells)} |", flush=True)
 
 
-def sharper(head: Head, power: float) -> Callable[[Tensor], Tensor]:
-    """Weights `[batch, heads, queries, keys]` with one head's to the power, normalised."""
+def sharper(row: int, power: float) -> Callable[[Tensor], Tensor]:
+    """Weights `[batch, heads, queries, keys]` with those of one row of heads to the power."""
 
     def change(weights: Tensor) -> Tensor:
-        raised = weights[:, head.index] ** power
+        raised = weights[:, row] ** power
         changed = weights.clone()
-        changed[:, head.index] = raised / raised.sum(-1, keepdim=True)
+        changed[:, row] = raised / raised.sum(-1, keepdim=True)
         return changed
 
     return change

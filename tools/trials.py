@@ -34,20 +34,22 @@ PAGE = ROOT / "docs" / "trials.md"
 SENTENCES = 100
 """Dev sentences for relevance."""
 
+PARSED = 600
+"""Sentences of the gold parses, at most."""
+
 HEAD = """\
 # Which setting makes heads specialise?
 
-Trials that each change one thing of one base, on the same text, for 2 million source tokens each
-(about ten minutes on one core), one seed; `base, second seed` shows how far chance alone goes. None
-is near its end: they say which settings bring specialised heads *early*, not what a model ends up
-with.
+Trials that each change one thing of one base, on the same text, for 2 million source tokens each,
+one seed; `base, second seed` shows how far chance alone goes. None is near its end: they say which
+settings bring specialised heads *early*, not what a model ends up with.
 
     headcount data tatoeba-en-fr,debian-descriptions,libreoffice-help --pair en-fr --out DIR
     python tools/trials.py recipes/trials.yaml --data DIR --conllu en_ewt-ud-dev.conllu
 
-Heads are measured on 600 sentences of the gold English Web Treebank, relevance on 100 dev
-sentences. Shares are the largest of any encoder head; for relations it is the better direction,
-best head against the best fixed offset, in per cent.
+Heads are measured on {text}, relevance on {sentences} dev sentences.
+Shares are the largest of any encoder head; for relations it is the better direction, best head
+against the best fixed offset, in per cent.
 """
 
 
@@ -75,7 +77,9 @@ def main() -> None:
         results[name] = {"changes": changes, **measured(run, arguments.data, arguments.conllu)}
         write_json(MEASURED, results)
         print(f"{name}: {results[name]}", flush=True)
-    write_text(PAGE, f"{HEAD}\n{table(results)}\n")
+    gold = arguments.conllu and f"{PARSED} sentences of {arguments.conllu.name}"
+    head = HEAD.format(text=gold or "dev sentences", sentences=SENTENCES)
+    write_text(PAGE, f"{head}\n{table(results)}\n")
 
 
 def finished(base: Path, settings: list[str], out: Path) -> Run:
@@ -95,7 +99,7 @@ def measured(run: Run, data: Path, conllu: Path | None) -> dict[str, Any]:
     heads = dict(final)
     if conllu is not None:
         limit = run.config.data.max_length + 1
-        watched = Watched.parsed(conllu, run.source_tokenizer, limit, limit=600)
+        watched = Watched.parsed(conllu, run.source_tokenizer, limit, limit=PARSED)
         heads = specialisation(run.model, watched, run.target_tokenizer)
     corpus = load_corpus(data, "en-fr", check=False)
     relevance = {

@@ -168,8 +168,6 @@ class HeadTable:
 
     def plot(self, name: str | None = None) -> Figure:
         """A column as grids of layers by heads, one per site; by default the first column."""
-        from headcount.heads import plot_heads
-
         return plot_heads(self, name)
 
     def __str__(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,26 @@ def test_every_choice_keeps_the_promise_and_wastes_nothing(engine: str, seed: in
     for head in gates.closed():
         more = share([*kept, head])
         assert more > 1 / 1.4 or more == pytest.approx(share(kept))
+
+
+@pytest.mark.parametrize("moves", [True, False])
+@pytest.mark.parametrize("engine", ["headcount", "ctranslate2"])
+@pytest.mark.parametrize("lost", ["enc_layers.0.0", "enc_layers.1.1", "enc_layers.1", "enc_layers"])
+def test_models_that_have_lost_blocks_are_priced_as_they_are(
+    engine: str, moves: bool, lost: str
+) -> None:
+    """Pruned a second time: with all gates open the time is that of the model before."""
+    everything = LAYOUT.heads(ALL_SITES)
+    layout = LAYOUT.keeping(
+        [h for h in everything if not f"{h}.".startswith(f"{lost}.")], ALL_SITES
+    )
+    costs = Costs(engine, 1, 4, 5, moves, 1.0, 2.0, BLOCK, UNIT)
+    heads = layout.heads(["enc", "dec", "dec_layers"])
+    gates = TimedGates(
+        heads, torch.device("cpu"), costs=replace(costs, full=costs.seconds(layout)),
+        layout=layout, speedup=1.01, updates=100, warmup=0, patience=20, start=100.0,
+    )  # fmt: skip
+    assert float(gates.time().detach()) == pytest.approx(1.0)
 
 
 def test_the_price_is_found_that_reaches_the_goal() -> None:

@@ -1,6 +1,7 @@
-"""How fast runs are in CTranslate2: exported, loaded and timed side by side, as users run them.
+"""How fast runs are in an engine, this package or CTranslate2: in turns, as users run them.
 
-Sentences are tokenised before the clock starts, as in `headcount.bench.runs`.
+For CTranslate2 a run is exported and loaded first. Sentences are tokenised before the clock starts,
+as in `headcount.bench.runs`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from headcount.run import Run, load_run
 from headcount.translation import translate_tokens
 
 Task = Callable[[], int]
-
 
 Translate = Callable[[range, int, int | None], list[list[int]]]
 """From (indices of sentences, beam, length) to tokens; a length makes every output that long."""

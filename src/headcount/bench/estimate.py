@@ -165,9 +165,9 @@ def training_bytes(model: Transformer, tokens: int, precision: str, together: bo
 def _bytes_per_token(model: Transformer, size: int) -> int:
     """What backward needs of a pair of positions, one on each side; `size` is that of a number.
 
-    An attention keeps the residual stream, its norm, a mask of dropout, queries, keys, values and
-    what its heads read; a feed-forward network the first three and its hidden neurons. The output
-    layer has logits, and their gradient in float32.
+    An attention keeps the residual stream, its norm, a mask of dropout (counted as half a number),
+    queries, keys, values and what its heads read; a feed-forward network the first three and its
+    hidden neurons. The output layer has logits, and their gradient in float32.
     """
     config = model.config
     width = config.width

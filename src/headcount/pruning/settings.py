@@ -161,7 +161,7 @@ class PruneSettings(Section):
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
         if sum(each is not None for each in (self.penalty, self.keep, self.speedup)) != 1:
-            raise ValueError("give either a penalty or a number of heads to keep, or a speed-up")
+            raise ValueError("give either a penalty, a number of heads to keep, or a speed-up")
         method = self.method
         if getattr(self, method.needs) is None:
             raise ValueError(f"{method.name} needs {NEEDS[method.needs]}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headcount.bench.costs import Costs, Place, Size, Sizes, least, measure_costs
+from headcount.bench.costs import Costs, Place, Size, Sizes, least, measure_costs, sizes_of
 from headcount.bench.engines import time_runs
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import corpus_of_run
@@ -66,7 +66,7 @@ class TimedGates(HardConcreteGates):
             start=start,
         )  # fmt: skip
         self.costs, self.layout, self.goal = costs, layout, 1 / speedup
-        self._places = _places(self.heads, layout)
+        self._places, self._as_it_is = _places(self.heads, layout), sizes_of(layout)
         self._choice: tuple[Tensor, Tensor] | None = None  # for which logits, which gates are open
 
     @classmethod
@@ -147,7 +147,7 @@ class TimedGates(HardConcreteGates):
         """Expected sizes, if each gate is open with its own probability `[gates]`."""
         probabilities = probabilities.cpu()  # a few numbers, and prices are on the CPU
         one = torch.tensor(1.0)
-        sizes = {}
+        sizes = dict(self._as_it_is)  # blocks that are gone are a part of it
         for place, (block, units, others) in self._places.items():
             own = probabilities[units]
             used = one if others else 1 - (1 - own).prod()
@@ -159,7 +159,7 @@ class TimedGates(HardConcreteGates):
 def _places(
     heads: Sequence[Head], layout: HeadLayout
 ) -> dict[Place, tuple[int | None, list[int], int]]:
-    """For each residual block: its own gate, the gates of its units, and how many have none."""
+    """For each residual block that is there: its gate, those of its units, how many have none."""
     index = {head: number for number, head in enumerate(heads)}
     places: dict[Place, tuple[int | None, list[int], int]] = {}
     for blocks, sites in BLOCKS.items():
