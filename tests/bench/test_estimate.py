@@ -110,7 +110,12 @@ def test_the_command(
     )
     monkeypatch.setattr("sys.argv", words[:-1])
     main()
-    assert "2 │" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "2 │" in out
+    assert "minutes" not in out
+    monkeypatch.setattr("sys.argv", [*words[:-1], "--set", "training.minutes=0.5"])
+    main()
+    assert "updates, or 0.5 minutes if these end first" in capsys.readouterr().out
     assert list(tmp_path.iterdir()) == [recipe]
 
 

@@ -276,6 +276,10 @@ def test_units_and_blocks_are_measured_where_asked_for(command, copy, files):
     assert code == 0
     assert "Units of encoder feed-forward networks: relevance" in out
     assert "All shares of a stack add up to 1. Blocks: dec, cross, dec_ff." in out
+    out = " ".join(out.split())
+    ends = out[out.index("The blocks of units with the most and the least lrp") :]
+    assert "dec_layers" not in ends[: ends.index("The blocks with the most and the least lrp")]
+    assert "All blocks of units and blocks with all measures: --full." in out
 
 
 @torch.no_grad()

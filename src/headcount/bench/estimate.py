@@ -94,6 +94,7 @@ class Estimate:
     flops_per_source_token: float
     flops_per_update: float
     updates: int
+    minutes: float | None
     source_tokens: int
     precision: str
     length: int
@@ -139,6 +140,7 @@ def estimate(
         per_token,
         flops,
         training.updates,
+        training.minutes,
         training.updates * training.batch_tokens,
         precision,
         length,

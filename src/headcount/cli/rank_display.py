@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headcount.cli.console import results
-from headcount.heads import BLOCKS, SITE_NAMES, SITES, Head, kinds_at
+from headcount.heads import BLOCKS, SITE_NAMES, SITES, Head, kind_of, kinds_at
 from headcount.ranking.agreement import MIN_HEADS, Agreement
 from headcount.ranking.measures import LRP, MEASURES, RANDOM, explain
 from headcount.ranking.measuring import REASONS
@@ -40,7 +40,8 @@ def show(
         for site in sites:
             results.print(all_heads(ranking, site))
     else:
-        results.print(both_ends(ranking, main))
+        for kind in dict.fromkeys(kind_of(site) for site in sites):  # their shares do not compare
+            results.print(both_ends(ranking, main, [s for s in sites if kind_of(s) == kind]))
     for name in ranking.columns if full else _measured(ranking):
         results.print(f"{name}: {explain(name)}")
     results.print()
@@ -52,7 +53,7 @@ def show(
     for line in remarks_on(ranking):
         results.print(line)
     if not full:
-        results.print("All heads with all measures: --full.")
+        results.print(f"All {kinds_at(sites)} with all measures: --full.")
 
 
 def grid_of(ranking: Ranking, column: str, site: str) -> Group:
@@ -124,13 +125,14 @@ def _shade(value: float, numbers: Sequence[float]) -> str:
     return f"{'white' if number > 2 else 'black'} on {SHADES[number]}"
 
 
-def both_ends(ranking: Ranking, column: str) -> Table:
-    """The most and the least important heads by one measure, with all others beside it."""
+def both_ends(ranking: Ranking, column: str, sites: Sequence[str]) -> Table:
+    """The most and the least important heads of sites by a measure, with all others beside it."""
     names = _measured(ranking)
-    table = _table(f"The heads with the most and the least {column}", names)
-    heads = [head for head in ranking.sort(column).heads if head in ranking[column]]
+    table = _table(f"The {kinds_at(sites)} with the most and the least {column}", names)
+    heads = [h for h in ranking.sort(column).heads if h.site in sites and h in ranking[column]]
     if column == LRP:  # a head that is alone in its layer has the whole share
-        heads = [head for head in heads if _layer_sizes(heads)[head.site, head.layer] > 1]
+        sizes = _layer_sizes(heads)
+        heads = [h for h in heads if h.site in BLOCKS or sizes[h.site, h.layer] > 1]
     if len(heads) <= 2 * ENDS:
         return _add_heads(table, ranking, heads, names)
     _add_heads(table, ranking, heads[:ENDS], names)

@@ -280,7 +280,8 @@ def _estimate(
 def _estimate_table(found: Estimate) -> Table:
     from rich.table import Table
 
-    table = Table(title=f"{found.updates:,} updates", title_justify="left")
+    limit = "" if found.minutes is None else f", or {found.minutes:g} minutes if these end first"
+    table = Table(title=f"{found.updates:,} updates{limit}", title_justify="left")
     titles = ("devices", "hours", "s per update", "memory", "sent per update", "micro-batch")
     for title in titles:
         table.add_column(title, justify="right")
