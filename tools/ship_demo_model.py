@@ -139,7 +139,8 @@ def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | 
 
 def score_row(name: str, scores: Scores) -> str:
     """One line of the table of scores."""
-    return f"| {name} | {scores.lines} | {scores.bleu} | {scores.chrf} |".replace("BLEU ", "")
+    figures = (str(each).removeprefix(f"{each.name} ") for each in (scores.bleu, scores.chrf))
+    return f"| {name} | {scores.lines} | {' | '.join(figures)} |"
 
 
 def role_list(result: Roles) -> str:

@@ -15,7 +15,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import yaml
 from publish_results import RESULTS, ROOT
 
 from headcount import rank, train
@@ -28,6 +27,7 @@ from headcount.role.relations import PAPER_RELATIONS
 from headcount.role.specialisation import Watched, specialisation
 from headcount.run import Run
 from headcount.training.metrics import FINAL, read_metrics
+from headcount.yaml_reading import read_yaml
 
 MEASURED = RESULTS / "trials" / "trials.json"
 PAGE = ROOT / "docs" / "trials.md"
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="names of trials")
     parser.add_argument("--out", type=Path, default=ROOT / "runs" / "trials")
     arguments = parser.parse_args()
-    plan = yaml.safe_load(arguments.recipe.read_text(encoding="utf-8"))
+    plan = read_yaml(arguments.recipe, required=True)
     unknown = set(arguments.only or ()) - set(plan["trials"])
     if unknown:
         parser.error(f"no trial is called {', '.join(sorted(unknown))}")

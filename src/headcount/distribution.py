@@ -95,7 +95,7 @@ def _answer_time() -> timedelta:
             raise ValueError(text)
     except ValueError as error:
         raise UserError(
-            f"{ANSWER}={text} is not a number of seconds.", "Set it to 60 or more, or unset it."
+            f"{ANSWER}={text} is not a number of seconds.", "Set it to 1 to a million, or unset it."
         ) from error
     return timedelta(seconds=seconds)
 

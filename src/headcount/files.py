@@ -125,7 +125,7 @@ def owned(folder: Path, mine: bool = True, patience: float = PATIENCE) -> Iterat
     except Timeout as error:
         raise UserError(
             f"{folder} is in use by another headcount ({_owner(file)}).",
-            "Wait until it has ended, or remedy another folder.",
+            "Wait until it has ended, or choose another folder.",
         ) from error
     except (OSError, NotImplementedError) as error:
         if not isinstance(error, NotImplementedError) and error.errno not in _NO_LOCKS:
