@@ -147,6 +147,13 @@ def by_size(monkeypatch: pytest.MonkeyPatch) -> None:
 QUICK = {"updates": 10, "finetune": 3, "bleu_sentences": 4, "gate_learning_rate": 0.5}
 
 
+def test_few_updates_still_meet_the_target() -> None:
+    gates = make_gates(1.5)
+    assert gates.doubts(200, rate=0.05) is None
+    assert "hardly learned: gates begin at 2.5" in str(gates.doubts(60, rate=0.01))
+    assert not gates.is_open().all()
+
+
 def test_a_pruning_says_what_was_promised_and_measured(
     by_size: None, baseline: Path, corpus: Path, tmp_path: Path
 ) -> None:

@@ -181,12 +181,16 @@ def heads_table(reports: list[HeadRoles]) -> Table:
     return table
 
 
+def _sentences(count: int) -> str:
+    return f"{count} sentence{'' if count == 1 else 's'}"
+
+
 def remarks_on(result: Roles) -> list[str]:
     """Remarks below the tables: sentences, persons, what could not be used."""
     data, persons = result.data, result.persons
     rare = result.facts.get(RARE_WORDS.name, {})
     lines = [
-        f"{data['sentences']} sentences, {data['tokens']} tokens."
+        f"{_sentences(data['sentences'])}, {data['tokens']} tokens."
         f" Parses: {data['parses']}. Intervals: 95 % bootstrap over sentences."
     ]
     if persons["subjects"]:
@@ -196,7 +200,7 @@ def remarks_on(result: Roles) -> list[str]:
         lines.append(f"Person of {persons['subjects']} subjects: {shares}.")
     if rare.get("sentences"):
         lines.append(
-            f"Rare words: {rare['sentences']} sentences have one, with {rare['queries']} tokens."
+            f"Rare words: in {_sentences(rare['sentences'])}, with {rare['queries']} tokens."
         )
     elif not data["frequencies"]:
         lines.append("No rare words: the run keeps no token frequencies of its training data.")

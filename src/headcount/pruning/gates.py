@@ -94,6 +94,7 @@ class HardConcreteGates(Selection):
     """
 
     relaxed = True
+    too_few = "This pruning will hardly remove anything"
 
     def __init__(
         self,
@@ -178,14 +179,15 @@ class HardConcreteGates(Selection):
         """Adam moves a logit by about its learning rate per update, and 0 is where gates close."""
         if updates <= self.warmup:
             return (
-                f"the penalty rises for {self.warmup} updates, but heads are chosen after"
-                f" {updates}: lower --warmup, or raise --updates"
+                f"{self.too_few}: the penalty rises for {self.warmup} updates, but heads are"
+                f" chosen after {updates}: lower --warmup, or raise --updates"
             )
         start = float(self.logits.detach().max())
         if rate * updates < start:
             return (
-                f"gates begin at {start:g} and move by about {rate:g} per update, so that none can"
-                f" close in {updates} updates: raise --updates, or --gate-learning-rate"
+                f"{self.too_few}: gates begin at {start:g} and move by about {rate:g} per update,"
+                f" so that none can close in {updates} updates: raise --updates, or"
+                " --gate-learning-rate"
             )
         return None
 

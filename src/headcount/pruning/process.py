@@ -164,11 +164,11 @@ class Pruning:
         return self.trainer.run()
 
     def _warn_of_doubts(self) -> None:
-        """Warn before the first update if the settings cannot close any head."""
+        """Warn before the first update if there are too few to choose heads."""
         rate = self.settings.gate_learning_rate or 0.0
         doubts = self.objective.selection.doubts(self.settings.choosing, rate)
         if doubts and self.workers.leader:
-            warn(f"This pruning will hardly remove anything: {doubts}.")
+            warn(f"{doubts}.")
 
     def _make_trainer(self, observe: Observer) -> Trainer:
         model, settings = self.target.model, self.settings

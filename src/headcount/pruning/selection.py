@@ -92,7 +92,7 @@ class Selection(ABC):
         return []
 
     def doubts(self, updates: int, rate: float) -> str | None:
-        """Why `updates` updates at this learning rate cannot close a head; empty if they can."""
+        """What to expect if `updates` updates at this learning rate are too few, and why."""
         return None
 
     def metrics(self) -> dict[str, float | list[float]]:

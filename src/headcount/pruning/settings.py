@@ -161,7 +161,7 @@ class PruneSettings(Section):
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
         if sum(each is not None for each in (self.penalty, self.keep, self.speedup)) != 1:
-            raise ValueError("give either a penalty, a number of heads to keep, or a speed-up")
+            raise ValueError("give one of --penalty, --keep and --speedup")
         method = self.method
         if getattr(self, method.needs) is None:
             raise ValueError(f"{method.name} needs {NEEDS[method.needs]}")

@@ -48,6 +48,8 @@ class TimedGates(HardConcreteGates):
     are most probably open, as many as the time allows.
     """
 
+    too_few = "The target will be met by a choice that is hardly learned"
+
     def __init__(
         self,
         heads: Sequence[Head],
