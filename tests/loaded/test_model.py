@@ -164,9 +164,9 @@ def test_bad_input_is_one_clear_line(model, tmp_path):
             model.translate(TEXT, off=[wrong])
     with pytest.raises(UserError, match="empty"):
         model.translate("  ")
-    with pytest.raises(UserError, match="the model at most 63"):
+    with pytest.raises(UserError, match="the model takes at most 63"):
         model.attention("cat " * 100)
-    with pytest.raises(UserError, match="the model at most 63"):
+    with pytest.raises(UserError, match="the model takes at most 63"):
         model.relevance(TEXT, target="cat " * 100)
     with pytest.raises(UserError, match="no activation"), model.record("enc.0.thoughts"):
         pass

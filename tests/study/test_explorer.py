@@ -11,7 +11,7 @@ import torch
 from planted import PlantedModel, plant, plant_explorer
 
 from headcount.errors import UserError
-from headcount.heads import SITES, HeadLayout
+from headcount.heads import ALL_SITES, HeadLayout
 from headcount.model.recording import record
 from headcount.run import load_run
 from headcount.study.explorer import (
@@ -128,7 +128,7 @@ def test_written_once(run_folder, tmp_path):
     assert len(calls) == 5
     assert write_explorer(results, {"de": LINES}) == []
     assert [len(model.sentences) for model in read_explorer(results)] == [2]
-    assert set(read_explorer(results)[0].layout.layers) == set(SITES)
+    assert set(read_explorer(results)[0].layout.layers) == set(ALL_SITES)
 
 
 def test_damaged(tmp_path):

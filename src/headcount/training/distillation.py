@@ -20,7 +20,7 @@ from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import DESCRIPTION, Corpus, load_corpus
 from headcount.data.fetch import sha256_of
 from headcount.errors import UserError
-from headcount.files import atomic_folder, owned, read_lines, write_json
+from headcount.files import atomic_folder, inside, owned, read_lines, write_json
 from headcount.model.decoding import Search
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
@@ -122,7 +122,7 @@ def translate_corpus(
         translated = translate_stream(run, lines, search, total=total, progress=progress)
         texts = (lines, (best[0].text for best in translated))
         for language, side in zip(corpus.languages, texts, strict=True):
-            path = partial / f"train.{language}"
+            path = inside(partial, f"train.{language}")
             with path.open("w", encoding="utf-8", newline="\n") as handle:
                 handle.writelines(f"{line}\n" for line in side)
         counts = corpus.counts | {"train": total}
