@@ -249,3 +249,8 @@ def test_a_plan_counts_what_a_pruning_gives(
     assert all(row.ceiling > 1.01 and row.product_ceiling > 1.01 for row in ceilings)
     assert {row.site for row in ceilings} == {*ALL_SITES, "together"}
     assert set(BLOCKS) <= {row.site for row in ceilings}
+
+
+def test_prices_of_an_engine_that_does_not_exist_are_refused():
+    with pytest.raises(ValueError, match="no engine 'abacus'"):
+        Costs("abacus", 1, 1, 10, True, 1.0, 1.0, {}, {})

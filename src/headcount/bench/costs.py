@@ -132,6 +132,11 @@ class Costs:
     unit: Mapping[str, float]
     error: float = 0.0
 
+    def __post_init__(self) -> None:
+        """A list of prices is also read from files."""
+        if self.engine not in ENGINES:
+            raise ValueError(f"there is no engine '{self.engine}'")
+
     def expected(self, sizes: Sizes) -> Tensor:
         """Seconds per sentence of these sizes, differentiable where they are."""
         seconds = torch.tensor(self.rest)
