@@ -14,6 +14,7 @@ from tokenizers import Tokenizer as Core
 
 from headcount.errors import UserError
 from headcount.interop.sentencepiece_model import (
+    _check_charsmap,
     read_sentencepiece,
     to_sentencepiece,
     to_tokenizers,
@@ -99,3 +100,11 @@ def test_refuses_what_it_cannot_do(
     path.write_bytes(b"")
     with pytest.raises(UserError, match="without pieces"):
         read_sentencepiece(path)
+
+
+@pytest.mark.parametrize("damaged", [b"\xff\xff\0\0abc", b"\x04\0\0\0abcd\x9c"])
+def test_a_damaged_table_of_characters_is_refused(damaged: bytes) -> None:
+    """The library that reads it later would end the process instead."""
+    _check_charsmap(b"\x04\0\0\0abcdtext")
+    with pytest.raises(UserError, match="table of characters is damaged"):
+        _check_charsmap(damaged)

@@ -117,9 +117,24 @@ def _refuse_what_differs(proto: Any) -> None:
             )
 
 
+def _check_charsmap(content: bytes) -> None:
+    """The size of a trie in bytes, the trie, and text: `tokenizers` panics at anything else."""
+    size = int.from_bytes(content[:4], "little")
+    try:
+        if not 4 + size <= len(content):
+            raise ValueError("its trie is cut off")
+        content[4 + size - size % 4 :].decode("utf-8")
+    except ValueError as error:
+        raise UserError(
+            f"The SentencePiece model's table of characters is damaged ({error}).",
+            "Fetch the files of the model again.",
+        ) from error
+
+
 def _normalizers(spec: Any) -> list[dict[str, Any]]:
     steps: list[dict[str, Any]] = []
     if spec.precompiled_charsmap:
+        _check_charsmap(spec.precompiled_charsmap)
         charsmap = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
         steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
     if spec.remove_extra_whitespaces:
