@@ -66,6 +66,23 @@ def test_a_rival_is_as_fast_and_as_large_as_can_be(faster: ModuleType, run_folde
     assert faster.rival_config(run, costs, 100.0) is None
 
 
+def test_a_rival_has_a_smaller_decoder_where_that_is_what_costs(
+    faster: ModuleType, run_folder: Path
+) -> None:
+    run = load_run(run_folder)
+    full = run.config.model
+    blocks = {"dec": 1.0, "cross": 1.0, "dec_ff": 1.0}
+    total = 3.0 * full.decoder_layers
+    costs = Costs("headcount", 1, 4, 5, True, 1 + total, 1.0, blocks, {})
+    shape = faster.rival_config(run, costs, (1 + total) / (1 + 3.0)).model
+    assert (shape.decoder_layers, shape.encoder_layers) == (1, full.encoder_layers)
+    assert (shape.heads, shape.ff_width) == (full.heads, full.ff_width)
+    assert (shape.heads_at("dec"), shape.ff_width_at("dec_ff")) == (
+        full.heads_at("dec"),
+        full.ff_width_at("dec_ff"),
+    )
+
+
 def result() -> dict[str, Any]:
     rows = []
     models = {
