@@ -80,8 +80,14 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     full = load_run(options.run)
     costs = _costs(full, options)
-    models, notes = [Model("full"), Model("control")], []
-    _make_pruned(full, models[-1], SITES, costs, options)
+    models, notes = [Model("full")], []
+
+    def wanted(model: Model) -> bool:
+        return not options.models or model.name in options.models
+
+    if wanted(Model("control")):
+        models.append(Model("control"))
+        _make_pruned(full, models[-1], SITES, costs, options)
     for speedup, (kind, sites) in product(options.speedups, SETS.items()):
         sites = tuple(site for site in sites if full.model.heads.count(site))
         most = costs.speedup(least(full.model.heads, sites))
@@ -92,6 +98,8 @@ def main() -> None:
             if way == "sequence" and kind != list(SETS)[-1]:
                 continue
             model = Model(kind, speedup, way)
+            if not wanted(model):
+                continue
             try:
                 _make_pruned(full, model, sites, costs, options)
                 models.append(model)
@@ -102,11 +110,13 @@ def main() -> None:
         _write(models, full, costs, notes, options, final=False)
     for speedup in options.speedups if options.rival_updates else ():
         model = Model("rival", speedup)
+        if not wanted(model):
+            continue
         if _make_rival(full, model, costs, options):
             models.append(model)
         else:
             notes.append(f"No model of the same shape is {speedup:g} times as fast.")
-    _write(models, full, costs, notes, options, final=True)
+    _write(models, full, costs, notes, options, final=not options.untimed)
 
 
 def _costs(full: Run, options: argparse.Namespace) -> Costs:
@@ -298,6 +308,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument(
         "--ways", default=",distil,random,sequence", help="empty: without a teacher"
     )
+    parser.add_argument("--models", help="names such as units-1.5-distil,rival-1.5: only these")
+    parser.add_argument("--untimed", action="store_true", help="make and score models, no more")
     parser.add_argument("--updates", type=int, default=1000, help="of every pruning")
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--distil", type=float, default=0.5, help="the teacher's share")
@@ -318,6 +330,7 @@ def _options() -> argparse.Namespace:
     options = parser.parse_args()
     options.speedups = [float(each) for each in options.speedups.split(",")]
     options.ways = options.ways.split(",")
+    options.models = options.models and options.models.split(",")
     for name in ("beams", "batches"):
         setattr(options, name, [int(each) for each in getattr(options, name).split(",")])
     if options.rival_updates is None:

@@ -1,6 +1,7 @@
 """Which LRP rule ranks heads best? Evidence for the defaults of `headcount rank`.
 
     python benchmarks/lrp_rules.py RUN [RUN ...] --src F --ref F [--sentences 120]
+        [--pruned PRUNED ...]
 
 For every rule, with each way through layer norm and each normalisation that makes a difference:
 
@@ -10,13 +11,15 @@ For every rule, with each way through layer norm and each normalisation that mak
     ablation     does it agree with what the loss loses without each head, at each site
     gain         ... and how much better or worse than the default does it agree, all sites
     gradient     does it agree with the gradient of the gates
+    gates        does it agree with what training keeps: in how many of the prunings PRUNED of the
+                 (one) run each head is left
     top share    the largest share of a layer, mean over layers: 1/heads is no preference at all
     sum |R|      does relevance stay bounded on its way down? The most at any station, start 1
 
 Agreement is Spearman's rank correlation within each layer, the mean over layers; intervals are 95 %
 over bootstrap samples of the sentences. Several runs stand side by side; heads of different
 trainings have nothing to do with each other, but rules should fare alike in all of them. Prints
-Markdown tables and writes benchmarks/results/lrp_rules.json.
+Markdown tables and puts them into benchmarks/results/lrp_rules.json, beside those of other runs.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import argparse
 import hashlib
 import os
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,7 @@ import torch
 from torch import Tensor
 
 from headcount.distribution import Workers
-from headcount.files import write_json
+from headcount.files import read_json, write_json
 from headcount.heads import SITES, Head
 from headcount.ranking.agreement import bootstrap_draws, correlations
 from headcount.ranking.evidence import Evidence
@@ -111,12 +115,31 @@ def stability(evidence: Evidence, draws: Tensor, layers: list[list[int]]) -> dic
     return {"halves": halves(evidence, layers), "bootstrap": float(again.nanmean())}
 
 
-def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
+def times_kept(heads: list[Head], pruned: Sequence[Path]) -> Tensor:
+    """In how many pruned runs each head is left, `[heads]`."""
+    layouts = [load_run(folder).model.heads for folder in pruned]
+    left = [set(layout.heads(SITES)) for layout in layouts]
+    counts = [sum(head in each for each in left) for head in heads]
+    return torch.tensor(counts, dtype=torch.float64)
+
+
+def agreement_with_gates(
+    evidence: Evidence, kept: Tensor, draws: Tensor, layers: list[list[int]]
+) -> dict[str, Any]:
+    """Agreement of a measure with how often heads were kept, and its interval over sentences."""
+    samples = correlation(evidence.resampled(draws), kept[None], layers)
+    value = float(correlation(evidence.values()[None], kept[None], layers))
+    return {"gates": value, "gates interval": interval(samples)}
+
+
+def compare(run: Run, sentences: Sentences, pruned: Sequence[Path] = ()) -> dict[str, Any]:
     """One row for each combination, and how stable the yardsticks are themselves."""
     yardsticks = measured(run, sentences, YARDSTICKS)
     heads, draws = yardsticks.heads, bootstrap_draws(len(sentences), REPLICATES)
     layers = layers_of(heads)
     ablation = yardsticks.evidence["ablation"]
+    kept = times_kept(heads, pruned)
+    decided = [layer for layer in layers if len(set(kept[layer].tolist())) > 1]
     base: Tensor | None = None
     rows = {}
     for options in COMBINATIONS:
@@ -133,6 +156,8 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
                 site: float(correlation(values, evidence.values()[None], places))
                 for site, places in at_sites.items()
             }
+        if pruned:
+            row |= agreement_with_gates(lrp, kept, draws, decided)
         row |= {
             "ablation interval": interval(agreed),
             "gain": float((agreed - base).mean()),
@@ -144,7 +169,11 @@ def compare(run: Run, sentences: Sentences) -> dict[str, Any]:
             "unusable steps": max(results.unusable.values()),
         }
         rows[name_of(options)] = row
-    own = {name: stability(e, draws, layers) for name, e in yardsticks.evidence.items()}
+    own: dict[str, Any] = {}
+    for name, evidence in yardsticks.evidence.items():
+        own[name] = stability(evidence, draws, layers)
+        if pruned:
+            own[name] |= agreement_with_gates(evidence, kept, draws, decided)
     return {"rules": rows, "yardsticks": own, "steps": results.steps}
 
 
@@ -176,8 +205,8 @@ def markdown(results: dict[str, Any]) -> str:
     lines = [
         "| rule, layer norm, normalise | halves | bootstrap | checkpoints "
         "| ablation: all (95 %) | enc | dec | cross | gain on the default | gradient "
-        "| top share | sum abs(R) |",
-        "|---|" + "---:|" * 11,
+        "| gates (95 %) | top share | sum abs(R) |",
+        "|---|" + "---:|" * 12,
     ]
     last = results["checkpoints"]
     for name, row in results["rules"].items():
@@ -187,12 +216,20 @@ def markdown(results: dict[str, Any]) -> str:
         lines.append(
             f"| {name} | {row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))} "
             f"| {row['ablation']['all']:.2f} ({low:.2f}..{high:.2f}) | {by_site} | {gain} "
-            f"| {row['gradient']['all']:.2f} | {row['top share']:.2f} | {row['sum |R|']:.3g} |"
+            f"| {row['gradient']['all']:.2f} | {_gates(row)} | {row['top share']:.2f} "
+            f"| {row['sum |R|']:.3g} |"
         )
     for name, row in results["yardsticks"].items():
         stable = f"{row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))}"
-        lines.append(f"| ({name} itself) | {stable} |" + " |" * 8)
+        lines.append(f"| ({name} itself) | {stable} |" + " |" * 6 + f" {_gates(row)} | | |")
     return "\n".join(lines)
+
+
+def _gates(row: dict[str, Any]) -> str:
+    if "gates" not in row:
+        return ""
+    low, high = row["gates interval"]
+    return f"{row['gates']:.2f} ({low:.2f}..{high:.2f})"
 
 
 def _number(value: float | None) -> str:
@@ -205,15 +242,19 @@ def main() -> None:
     parser.add_argument("--src", type=Path, required=True)
     parser.add_argument("--ref", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=120)
+    parser.add_argument("--pruned", type=Path, nargs="+", default=[], help="prunings of the run")
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
+    if arguments.pruned and len(arguments.runs) > 1:
+        parser.error("--pruned is about one run")
     torch.set_num_threads(arguments.threads)
-    results = {}
+    written = HERE / "results" / "lrp_rules.json"
+    results = read_json(written) if written.is_file() else {}
     for folder in arguments.runs:
         weights, checkpoints = digest(folder), list_checkpoints(folder)
         run = load_run(folder)
         sentences = load_sentences(run, arguments.src, arguments.ref, arguments.sentences)
-        comparison = compare(run, sentences)
+        comparison = compare(run, sentences, arguments.pruned)
         comparison |= {"sentences": len(sentences), "weights": weights}
         comparison["checkpoints"] = lasting(run, sentences, checkpoints)
         if digest(folder) != weights or not set(checkpoints) <= set(list_checkpoints(folder)):
@@ -224,7 +265,7 @@ def main() -> None:
             f"\n{folder.name}, {len(sentences)} sentences\n\n{markdown(comparison)}\n", flush=True
         )
         results[os.path.relpath(folder)] = comparison
-        write_json(HERE / "results" / "lrp_rules.json", results)
+        write_json(written, results)
 
 
 if __name__ == "__main__":
