@@ -23,7 +23,15 @@ from headcount.files import write_json
 from headcount.heads import SITES, Head
 from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer, full_layout
-from headcount.run import Run, load_heads, load_run, open_run, regroup, save_weights
+from headcount.run import (
+    Run,
+    all_finite,
+    load_heads,
+    load_run,
+    open_run,
+    regroup,
+    save_weights,
+)
 
 Maker = Callable[..., Transformer]
 
@@ -217,6 +225,16 @@ def test_analyses_fill_one_table(copy: Path) -> None:
     table.add("confidence", {Head("enc", 0, 1): 0.5})
     table.save(run.analysis)
     assert load_run(copy).head_table()["confidence"] == {Head("enc", 0, 1): 0.5}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("bad", [None, float("nan"), float("inf"), -float("inf")])
+def test_finite_numbers(dtype: torch.dtype, bad: float | None) -> None:
+    tensor = torch.linspace(-1, 1, 7).to(dtype)
+    if bad is not None:
+        tensor[3] = bad
+    assert all_finite(tensor) == bool(tensor.isfinite().all())
+    assert all_finite(tensor[:0])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from headcount.heads import ALL_SITES, Head
 from headcount.model.gating import gated, mask_gates, remove_heads
@@ -88,3 +89,27 @@ def test_gradient_of_every_sentence_by_finite_differences(tiny, pairs, gate):
                 slope = abs(ends[0] - ends[1]) / (2 * step)
                 assert float(found[row, column]) == pytest.approx(slope, rel=1e-5, abs=1e-7)
             column += 1
+
+
+class _Sizes(TorchDispatchMode):
+    """Collects the shapes of all tensors that are computed, views of others left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: set[tuple[int, ...]] = set()
+
+    def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+        result = operation(*args, **(kwargs or {}))
+        if isinstance(result, torch.Tensor) and not operation.is_view:
+            self.shapes.add(tuple(result.shape))
+        return result
+
+
+def test_gradient_makes_nothing_as_large_as_the_embeddings(tiny, pairs):
+    """The loss has a gradient for the output weights too, a second copy of a large matrix."""
+    model = tiny()
+    largest = tuple(model.output_weight.shape)
+    with _Sizes() as work:
+        gradient(model, *pairs, attentions_of(model, ALL_SITES))
+    assert largest not in work.shapes
+    assert (int((pairs[2] != 0).sum()), largest[0]) in work.shapes  # the logits were seen

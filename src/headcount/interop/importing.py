@@ -41,7 +41,7 @@ from headcount.interop.search_settings import model_config, run_config, search_c
 from headcount.model.embedding import sinusoids
 from headcount.model.transformer import blank_model
 from headcount.progress import Progress, silent
-from headcount.run import Run, load_run
+from headcount.run import Run, all_finite, load_run
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ def _load_model(checkpoint: Checkpoint, family: Family) -> Any:
             f"The weights of {name} do not fit its config.json (first difference: {absent[0]}).",
             "The files do not belong together; fetch them again.",
         )
-    broken = [key for key, tensor in model.state_dict().items() if not tensor.isfinite().all()]
+    broken = [key for key, tensor in model.state_dict().items() if not all_finite(tensor)]
     if broken:
         raise UserError(
             f"The weights of {name} are not all finite numbers (first: {broken[0]}).",

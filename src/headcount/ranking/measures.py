@@ -22,7 +22,7 @@ from headcount.ranking.ablation import ablation, bleu_losses
 from headcount.ranking.evidence import LossBatch, Place, PrefixBatch, Sums, WholeCorpus
 from headcount.ranking.lrp.propagate import KINDS
 from headcount.registry import Registry
-from headcount.training.objective import token_losses
+from headcount.training.objective import summed_cross_entropy
 
 
 def confidence(
@@ -95,7 +95,9 @@ def gradient(
     with torch.enable_grad(), gated(model, gates):
         memory, mask = model.encode(source)
         states = model.decode(target_input, memory, mask)
-        loss = token_losses(model, states[real], labels[real], 0.0).smoothed
+        # Detached: its gradient would be as large as the vocabulary, and is not asked for.
+        weight = model.output_weight.detach()
+        loss, _ = summed_cross_entropy(states[real], weight, model.output_bias, labels[real])
         # Without cross-attention nothing of the encoder reaches the loss: gradients of zero.
         gradients = torch.autograd.grad(loss, list(gates.values()), materialize_grads=True)
     return torch.cat(gradients, 1).abs()
