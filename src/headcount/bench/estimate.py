@@ -23,6 +23,8 @@ from headcount.errors import UserError
 from headcount.model.arithmetic import count_parameters, translation_products
 from headcount.model.transformer import Transformer, blank_model
 
+DEVICES = "1,4,16"
+
 PEAK = 312.0
 """TFLOPS of a device: NVIDIA A100, bf16 with dense matrices (its data sheet)."""
 
@@ -46,32 +48,35 @@ FLOAT = 4  # bytes; gradients are summed and Adam's means are kept in float32
 class Machines:
     """What a training would run on: numbers of devices, and what each of them can do."""
 
-    devices: Sequence[int] = (1, 4, 16)
+    devices: str | Sequence[int] = DEVICES
     peak: float = PEAK
     efficiency: float = EFFICIENCY
     link: float = LINK
 
+    @property
+    def counts(self) -> list[int]:
+        """The numbers of devices; `1,4,16` is three of them."""
+        if not isinstance(self.devices, str):
+            return list(self.devices)
+        try:
+            return [int(part) for part in self.devices.split(",")]
+        except ValueError as error:
+            raise UserError(
+                f"--devices {self.devices} are not numbers.",
+                f"Write them as in --devices {DEVICES}.",
+            ) from error
+
     def __post_init__(self) -> None:
-        if not self.devices or not all(1 <= count <= MOST for count in self.devices):
+        if not self.counts or not all(1 <= count <= MOST for count in self.counts):
             raise UserError(
                 "--devices has a number that is not from 1 to a million.",
-                "Give numbers of devices, such as 1,4,16.",
+                f"Give numbers of devices, such as {DEVICES}.",
             )
         if min(self.peak, self.efficiency, self.link) <= 0 or self.efficiency > 1:
             raise UserError(
                 "--peak and --link are above 0, and --efficiency is a share of 1.",
                 "Leave them out for those of an A100.",
             )
-
-
-def parse_devices(text: str) -> list[int]:
-    """`1,4,16` as numbers."""
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError as error:
-        raise UserError(
-            f"--devices {text} are not numbers.", "Write them as in --devices 1,4,16."
-        ) from error
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ def estimate(
     per_token = 6 * translation_products(model, [length], [length]) / length
     flops = per_token * training.batch_tokens
     rows = []
-    for count in machines.devices:
+    for count in machines.counts:
         tokens = min(training.device_tokens, max(1, training.batch_tokens // count))
         sent = round(2 * (count - 1) / count * FLOAT * parameters)
         seconds = flops / (count * 1e12 * machines.peak * machines.efficiency)

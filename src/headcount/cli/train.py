@@ -178,37 +178,45 @@ def train(
         help="Only print the hours, memory and traffic it would take; needs no text and no GPU.",
         rich_help_panel=ESTIMATE,
     ),
-    devices: str = typer.Option(
-        "1,4,16", "--devices", help="Numbers of devices.", rich_help_panel=ESTIMATE
+    devices: str | None = typer.Option(
+        None,
+        "--devices",
+        help="Numbers of devices. Default: {devices}.",
+        rich_help_panel=ESTIMATE,
     ),
-    peak: float = typer.Option(
-        312.0,
+    peak: float | None = typer.Option(
+        None,
         "--peak",
-        help="TFLOPS of a device. Default: bf16 of an A100, from its data sheet.",
+        help="TFLOPS of a device. Default: {peak}, bf16 of an A100, from its data sheet.",
         rich_help_panel=ESTIMATE,
     ),
-    efficiency: float = typer.Option(
-        0.3,
+    efficiency: float | None = typer.Option(
+        None,
         "--efficiency",
-        help="Share of the peak that is reached. Default: that of Vaswani et al. (2017).",
+        help="Share of the peak that is reached. Default: {efficiency}, that of Vaswani et al."
+        " (2017).",
         rich_help_panel=ESTIMATE,
     ),
-    link: float = typer.Option(
-        12.5,
+    link: float | None = typer.Option(
+        None,
         "--link",
-        help="GB/s from device to device. Default: 100 Gbit/s, between machines.",
+        help="GB/s from device to device. Default: {link}, 100 Gbit/s between machines.",
         rich_help_panel=ESTIMATE,
     ),
-    length: int = typer.Option(
-        25, "--length", min=1, help="Tokens of a sentence.", rich_help_panel=ESTIMATE
+    length: int | None = typer.Option(
+        None,
+        "--length",
+        min=1,
+        help="Tokens of a sentence. Default: {length}.",
+        rich_help_panel=ESTIMATE,
     ),
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
     """Train a Transformer translation model; under torchrun on several devices or machines."""
     if estimate:
-        machines = {"peak": peak, "efficiency": efficiency, "link": link}
-        _estimate(recipe, set_, devices, machines, length, json)
+        machines = {"devices": devices, "peak": peak, "efficiency": efficiency, "link": link}
+        _estimate(recipe, set_, machines, length, json)
         return
     from headcount.run import load_config, load_heads
     from headcount.training.metrics import tensorboard_observer
@@ -250,19 +258,17 @@ def train(
 def _estimate(
     recipe: Path | None,
     changes: list[str],
-    devices: str,
-    machines: dict[str, float],
-    length: int,
+    machines: dict[str, Any],
+    length: int | None,
     as_json: bool,
 ) -> None:
-    from headcount.bench.estimate import Machines, estimate, parse_devices
+    from headcount.bench.estimate import Machines, estimate
     from headcount.config import load_recipe
 
     if recipe is None:
         raise UserError("There is no recipe.", "Name the one to estimate.")
-    found = estimate(
-        load_recipe(recipe, changes), Machines(parse_devices(devices), **machines), length
-    )
+    given = {name: value for name, value in machines.items() if value is not None}
+    found = estimate(load_recipe(recipe, changes), Machines(**given), length)
     if as_json:
         print_json(found.to_json())
         return
