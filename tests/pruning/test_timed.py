@@ -15,15 +15,15 @@ from safetensors.torch import load_file
 from headcount.bench import costs as costs_module
 from headcount.bench.costs import Costs
 from headcount.cli import main
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 from headcount.heads import ALL_SITES, BLOCKS, HeadLayout
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning import timed as timed_module
 from headcount.pruning.plan import make_plan
 from headcount.pruning.prune import prune
-from headcount.pruning.record import read_record
+from headcount.pruning.record import read_record, remarks_on
 from headcount.pruning.timed import TimedGates
-from headcount.run import Run
+from headcount.run import Run, load_run
 
 SITES = ("enc", "enc_layers")
 LAYOUT = HeadLayout.full(2, 1, 2, 1, units=(1, 1))
@@ -177,11 +177,52 @@ def test_a_price_list_that_is_known_is_not_measured_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    costs, _ = make_plan(baseline, corpus, sites="enc,enc_layers")
+    costs = make_plan(baseline, corpus, sites="enc,enc_layers").costs
     monkeypatch.setattr(timed_module, "measure_costs", None)
     given = {"speedup": 1.1, "sites": "enc,enc_layers", **QUICK}
     prune(baseline, corpus, tmp_path / "out", **given, costs=costs)
     assert read_record(tmp_path / "out")["costs"] == costs.to_json()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"batch": 32},
+            "those of headcount with a batch of 32, not of headcount with a batch of 1",
+        ),
+        ({"engine": "ctranslate2"}, "those of ctranslate2 with a batch of 1"),
+        ({"unit": {"enc": 0.3}}, "no price for enc_ff"),
+        ({"full": 2 * price(LAYOUT)}, r"another model: by them .* takes 0\.50 times"),
+    ],
+)
+def test_prices_of_something_else_are_refused(
+    change: dict[str, Any], said: str, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    layout = load_run(baseline).model.heads
+    costs = Costs("headcount", 1, 4, 5, True, price(layout), 2.0, BLOCK, UNIT)
+    change = {name: 2 * costs.full if name == "full" else value for name, value in change.items()}
+    given = {"speedup": 1.1, "sites": "enc,enc_layers", **QUICK}
+    with pytest.raises(UserError, match=said):
+        prune(baseline, corpus, tmp_path / "out", **given, costs=replace(costs, **change))
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_price_for_both_attentions_of_a_decoder_where_heads_are_filled_up() -> None:
+    costs = Costs("ctranslate2", 1, 4, 5, True, 1.0, 1.0, {}, {"dec": 0.1})
+    assert costs.unpriced(LAYOUT, ["cross"]) == []
+    assert replace(costs, engine="headcount").unpriced(LAYOUT, ["cross"]) == ["cross"]
+    assert costs.unpriced(LAYOUT, ["enc_layers"]) == ["enc", "enc_ff"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"full": 0.0}, {"full": float("nan")}, {"unit": {"enc": -0.1}}, {"block": {"head": 0.1}}],
+)
+def test_prices_that_are_no_times_are_refused(change: dict[str, Any]) -> None:
+    costs = Costs("headcount", 1, 4, 5, True, 1.0, 1.0, BLOCK, UNIT)
+    with pytest.raises(ValueError, match=r"prices are times|no site 'head'"):
+        replace(costs, **change)
 
 
 def test_killed_and_resumed_equals_not_killed(
@@ -232,10 +273,73 @@ def test_the_plan_is_printed_without_a_folder_to_write(
     assert "Name it with --out" in capsys.readouterr().err
 
 
+def test_a_plan_for_a_speed_keeps_the_most_that_is_fast_enough(
+    by_size: None, baseline: Path, corpus: Path
+) -> None:
+    plan = make_plan(baseline, corpus, sites="enc,enc_ff,enc_layers", speedup=1.2)
+    layout = load_run(baseline).model.heads
+
+    def seconds(percent: int) -> float:
+        """An even pruning, built from scratch: the first of every layer, the lowest blocks."""
+        smaller = layout
+        for site in ("enc", "enc_ff", "enc_layers"):
+            heads = layout.heads([site])
+            if site != "enc_layers":
+                heads = sorted(heads, key=lambda head: (head.index, head.layer))
+            smaller = smaller.keeping(heads[: len(heads) * percent // 100], [site])
+        return price(smaller)
+
+    assert plan.percent == max(p for p in range(101) if price(layout) / seconds(p) >= 1.2)
+    assert plan.rows[-1].speedup >= 1.2
+    assert plan.rows[-1].keep == sum(
+        layout.count(site) * plan.percent // 100 for site in ("enc", "enc_ff", "enc_layers")
+    )
+    beyond = make_plan(baseline, corpus, sites="enc", speedup=9)
+    assert beyond.percent is None
+    assert beyond.rows[-1].keep is None
+
+
+@pytest.mark.parametrize(
+    ("speedup", "said"),
+    [("1.05", "1.05 times can be reached"), ("9", "9 times is out of reach: without anything")],
+)
+def test_the_plan_says_whether_a_speed_can_be_reached(
+    speedup: str,
+    said: str,
+    by_size: None,
+    baseline: Path,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["headcount", "prune", str(baseline), "--train", str(corpus), "--plan", "--quiet"]
+    monkeypatch.setattr("sys.argv", [*command, "--speedup", speedup])
+    main()
+    assert said in capsys.readouterr().out
+
+
+def test_a_run_that_is_slower_than_promised_says_so(
+    by_size: None,
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(timed_module, "time_runs", lambda *_, **__: [1.0, 1.0])
+    given = {"speedup": 1.1, "sites": "enc,enc_ff,enc_layers", **QUICK}
+    with pytest.warns(Notice, match=r"measured to be 1\.00 times as fast, but .* promised 1\.\d"):
+        prune(baseline, corpus, tmp_path / "out", **given)
+    record = read_record(tmp_path / "out")
+    assert any("promised" in text for text in remarks_on(record))
+    record["speed"]["measured"] = 0.96 * record["speed"]["promised"]
+    assert not any("promised" in text for text in remarks_on(record))
+
+
 def test_a_plan_counts_what_a_pruning_gives(
     by_size: None, baseline: Path, corpus: Path, tmp_path: Path
 ) -> None:
-    costs, rows = make_plan(baseline, corpus, "enc=2,enc_ff=0")
+    plan = make_plan(baseline, corpus, "enc=2,enc_ff=0")
+    costs, rows = plan.costs, plan.rows
     assert [row.site for row in rows] == ["enc", "enc_ff", "together"]
     pruned = prune(
         baseline, corpus, tmp_path / "out", keep="enc=2,enc_ff=0", by="random", updates=0, even=True
@@ -244,7 +348,7 @@ def test_a_plan_counts_what_a_pruning_gives(
     assert rows[-1].parameters == pytest.approx(1 - count_parameters(pruned.model) / before)
     assert rows[-1].speedup == pytest.approx(costs.full / price(pruned.model.heads), rel=1e-3)
     assert rows[-1].ceiling >= rows[-1].speedup
-    _, ceilings = make_plan(baseline, corpus, sites=",".join(ALL_SITES))
+    ceilings = make_plan(baseline, corpus, sites=",".join(ALL_SITES)).rows
     assert all(row.keep is None and row.speedup == pytest.approx(1) for row in ceilings)
     assert all(row.ceiling > 1.01 and row.product_ceiling > 1.01 for row in ceilings)
     assert {row.site for row in ceilings} == {*ALL_SITES, "together"}

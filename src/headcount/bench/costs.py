@@ -12,6 +12,7 @@ longer or shorter nonsense, and be slower or faster for that.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -136,6 +137,12 @@ class Costs:
         """A list of prices is also read from files."""
         if self.engine not in ENGINES:
             raise ValueError(f"there is no engine '{self.engine}'")
+        prices = {**self.block, **self.unit}
+        if unknown := set(prices) - set(HOLDERS):
+            raise ValueError(f"there is no site '{min(unknown)}' that has prices")
+        times = (*self.block.values(), *self.unit.values(), self.full)
+        if not all(0 <= time < math.inf for time in times) or not self.full:
+            raise ValueError("prices are times: from 0 on, and the model's own is above 0")
 
     def expected(self, sizes: Sizes) -> Tensor:
         """Seconds per sentence of these sizes, differentiable where they are."""
@@ -155,6 +162,13 @@ class Costs:
     def speedup(self, layout: HeadLayout) -> float:
         """How many times as fast as the measured model a model with this layout should be."""
         return self.full / self.seconds(layout)
+
+    def unpriced(self, layout: HeadLayout, sites: Iterable[str]) -> list[str]:
+        """Sites that a pruning at `sites` would change, but that have no price."""
+        known = set(self.unit)
+        if ENGINES[self.engine].fills and "dec" in known:
+            known.add("cross")  # both have one price
+        return [site for site in holders(layout, sites) if site not in known]
 
     def to_json(self) -> dict[str, Any]:
         """As `pruning.json` has it."""
@@ -182,9 +196,7 @@ def measure_costs(
     outputs = translate_tokens(run, sources, GREEDY)
     length = max(2, round(sum(len(best[0].tokens) + 1 for best in outputs) / len(outputs)))
     layout = run.model.heads
-    held = {site for name in sites for site in BLOCKS.get(name, (name,))}
-    measured = [site for site in HOLDERS if site in held and layout.count(site)]
-    groups = _groups(measured, fills)
+    groups = _groups(holders(layout, sites), fills)
     designs = _designs(layout, groups, fills)
     designs.append(("least", least(layout, sites)))
     runs = [run, *(replace(run, model=with_layout(run.model, each)) for _, each in designs)]
@@ -203,6 +215,12 @@ def measure_costs(
     *_, (_, half, at_half), (_, smallest, at_least) = timed
     costs = _scaled(costs, layout, smallest, at_least)
     return replace(costs, error=costs.seconds(half) / at_half - 1)
+
+
+def holders(layout: HeadLayout, sites: Iterable[str]) -> list[str]:
+    """The sites whose heads or units a pruning at `sites` can remove, alone or with their block."""
+    held = {site for name in sites for site in BLOCKS.get(name, (name,))}
+    return [site for site in HOLDERS if site in held and layout.count(site)]
 
 
 def least(layout: HeadLayout, sites: Iterable[str]) -> HeadLayout:

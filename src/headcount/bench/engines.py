@@ -130,10 +130,10 @@ def time_runs(
 
     with TemporaryDirectory() as temporary:
         prepare = ENGINES.find(engine).prepare
-        tasks = [
-            {"": task(prepare(run, Path(temporary) / str(number), by_length))}
-            for number, run in enumerate(runs)
-        ]
+        tasks: list[dict[str, Task]] = []
+        for number, run in enumerate(runs):
+            tasks.append({"": task(prepare(run, Path(temporary) / str(number), by_length))})
+            progress("Models to time", number + 1, len(runs))
         seconds = seconds_in_turns(tasks, rounds, progress, quiet_clock(runs[0]))
     return [min(each[""]) for each in seconds]
 

@@ -74,6 +74,9 @@ def seconds_in_turns(
 ) -> list[dict[str, list[float]]]:
     """Seconds per sentence of each contestant's tasks in every round."""
     seconds: list[dict[str, list[float]]] = [{name: [] for name in each} for each in tasks]
+    turns = len(tasks) * len(tasks[0]) * (rounds + 1)
+    done = 0
+    progress("Timing", done, turns)
     for number in range(rounds + 1):
         for name in tasks[0]:
             for turn in range(len(tasks)):
@@ -83,7 +86,8 @@ def seconds_in_turns(
                 took = clock() - began
                 if number:  # the first round warms up
                     seconds[contestant][name].append(took / sentences)
-        progress("Timing", number + 1, rounds + 1)
+                done += 1
+                progress("Timing", done, turns)
     return seconds
 
 

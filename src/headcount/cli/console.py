@@ -8,7 +8,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
@@ -54,13 +54,26 @@ def check_values(options: Mapping[str, Any]) -> None:
             raise UserError(f"{option} {value} is negative.", "Seeds are 0 or more.")
 
 
+def refuse_others(context: typer.Context, known: Collection[str], option: str) -> None:
+    """Stop if the command line has options that mean nothing together with `option`."""
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name not in known and source is not None and source.name == "COMMANDLINE":
+            raise UserError(f"{parameter.opts[0]} means nothing with {option}.", "Leave it out.")
+
+
 REGISTRIES = {
     "corpora": ("headcount.data.corpora", "corpora_help"),
     "exports": ("headcount.interop.export", "EXPORTS"),
+    "devices": ("headcount.bench.estimate", "DEVICES"),
+    "efficiency": ("headcount.bench.estimate", "EFFICIENCY"),
     "engines": ("headcount.bench.engines", "ENGINES"),
     "families": ("headcount.interop.families", "FAMILIES"),
+    "length": ("headcount.bench.estimate", "LENGTH"),
+    "link": ("headcount.bench.estimate", "LINK"),
     "measures": ("headcount.ranking.measures", "MEASURES"),
     "methods": ("headcount.pruning.methods", "METHODS"),
+    "peak": ("headcount.bench.estimate", "PEAK"),
     "rules": ("headcount.ranking.lrp.rules", "RULES"),
     "roles": ("headcount.role", "ROLES"),
 }
@@ -69,6 +82,8 @@ REGISTRIES = {
 def filled(text: str) -> str:
     """A help text in which `{methods}` and its like are replaced by what that registry holds.
 
+    A constant, such as a default that is defined elsewhere, by its value.
+
     Importing the registries takes seconds (they need torch), so that it is done only when help is
     asked for, not when a verb is called.
     """
@@ -76,6 +91,8 @@ def filled(text: str) -> str:
     def listed(match: re.Match[str]) -> str:
         module, name = REGISTRIES[match[1]]
         listing = getattr(import_module(module), name)
+        if isinstance(listing, str | int | float):
+            return f"{listing:g}" if isinstance(listing, float) else str(listing)
         return str(listing() if callable(listing) else listing.help())
 
     return re.sub(rf"\{{({'|'.join(REGISTRIES)})\}}", listed, text)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -12,15 +11,14 @@ from headcount.cli.console import (
     QUIET,
     StageReporter,
     print_json,
+    refuse_others,
     remarks,
     results,
     same_command,
     speaks,
 )
+from headcount.cli.prune_display import plan_lines, plan_table, summary, sweep_table
 from headcount.errors import Interrupted, UserError
-
-if TYPE_CHECKING:
-    from headcount.run import Run
 
 TRAIN = typer.Option(..., "--train", help="A corpus folder of the run's languages.")
 SITES = typer.Option(
@@ -56,7 +54,15 @@ BATCH_TOKENS = typer.Option(
 SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
 
+PLANNED = (
+    *("run", "train", "out", "plan", "keep", "even", "speedup", "engine", "batch"),
+    *("sites", "ff_block", "json", "quiet"),
+)
+"""What `--plan` looks at; any other option is about a training that will not take place."""
+
+
 def prune(
+    context: typer.Context,
     run: Path = typer.Argument(..., help="The run to prune; it is only read."),
     train: Path = TRAIN,
     out: Path | None = typer.Option(None, "--out", help="The run folder to write."),
@@ -64,7 +70,8 @@ def prune(
         False,
         "--plan",
         help="Only print what keeping --keep at --sites would give, and at most could: parameters,"
-        " multiply-adds, predicted time.",
+        " multiply-adds, predicted time; with --speedup whether it can be reached. Times models for"
+        " a minute or two first.",
     ),
     penalty: float | None = typer.Option(
         None,
@@ -77,7 +84,10 @@ def prune(
         help="Keep exactly this many heads; at several sites: enc=12,enc_ff=40.",
     ),
     speedup: float | None = typer.Option(
-        None, "--speedup", help="Prune until a translation is this many times as fast: 1.5."
+        None,
+        "--speedup",
+        help="Prune until a translation is this many times as fast: 1.5. Begins with a minute or"
+        " two of timing.",
     ),
     engine: str | None = typer.Option(
         None, "--engine", help="Where --speedup is measured. Default: headcount. {engines}."
@@ -131,13 +141,23 @@ def prune(
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
     from headcount.cli.train import live_display
+    from headcount.pruning.plan import make_plan
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record, remarks_on
     from headcount.pruning.settings import make_settings
     from headcount.run import load_config, resolve_run
 
     if plan:
-        _print_plan(run, train, keep, sites, ff_block, engine, batch, json, quiet)
+        refuse_others(context, PLANNED, "--plan")
+        found = make_plan(
+            run, train, keep, sites, ff_block, engine, batch,
+            speedup=speedup, even=even, progress=StageReporter(quiet),
+        )  # fmt: skip
+        if json:
+            print_json(found.to_json())
+            return
+        results.print(plan_table(found, str(run)))
+        results.print(plan_lines(found), soft_wrap=True)
         return
     if out is None:
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")
@@ -189,55 +209,7 @@ def prune(
     if json:
         print_json({"run": str(out), **record, "warnings": remarks_on(record)})
         return
-    results.print(_summary(pruned, record), soft_wrap=True)
-
-
-def _print_plan(
-    run: Path,
-    train: Path,
-    keep: str | None,
-    sites: str | None,
-    ff_block: int | None,
-    engine: str | None,
-    batch: int | None,
-    json: bool,
-    quiet: bool,
-) -> None:
-    """The table of `--plan`."""
-    from headcount.pruning.plan import make_plan
-
-    costs, rows = make_plan(
-        run, train, keep, sites, ff_block, engine, batch, progress=StageReporter(quiet)
-    )
-    if json:
-        print_json({"costs": costs.to_json(), "sites": [row.to_json() for row in rows]})
-        return
-    from rich.table import Table
-
-    table = Table(title=str(run), title_justify="left")
-    table.add_column("")
-    for name in ("have", "keep", "parameters", "multiply-adds", "speed", "at most", "by counts"):
-        table.add_column(name, justify="right")
-    for row in rows:
-        table.add_row(
-            row.site,
-            str(row.have),
-            "" if row.keep is None else str(row.keep),
-            *(
-                "" if row.keep is None else f"{-share:.1%}"
-                for share in (row.parameters, row.products)
-            ),
-            "" if row.keep is None else f"{row.speedup:.2f}x",
-            f"{row.ceiling:.2f}x",
-            f"{row.product_ceiling:.2f}x",
-        )
-    results.print(table)
-    results.print(
-        f"{costs.engine}, batch {costs.batch}, beam {costs.beam}: {1e3 * costs.full:.2f} ms per"
-        f" sentence now; predictions of half of everything are {costs.error:+.0%} off. At most: if"
-        " all of it went, predicted, and if only multiply-adds counted.",
-        soft_wrap=True,
-    )
+    results.print(summary(pruned, record), soft_wrap=True)
 
 
 def training_updates(updates: int | None, finetune: int | None, no_finetune: bool) -> int | None:
@@ -247,50 +219,6 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
     if updates or finetune:
         raise UserError("--no-finetune leaves no updates to make.", "Give one or the other.")
     return 0
-
-
-def _summary(run: Run, record: dict[str, Any]) -> str:
-    """The result in a few lines: the heads that are left, quality, size."""
-    from headcount.heads import SITES as ATTENTION
-    from headcount.heads import kinds_at
-    from headcount.pruning.record import quality
-
-    full, sites = record["baseline"]["heads"], record["settings"]["sites"]
-    lines = [f"{run.folder}: {kinds_at(sites)} left"]
-    for site, layers in record["heads"].items():
-        if not layers or site not in (*ATTENTION, *sites):
-            continue
-        lines.append(f"{site:6}  {sum(map(len, layers))} of {sum(map(len, full[site]))}")
-        if site in sites:
-            lines += [
-                f"  layer {number}: {_left(run, site, indices)}"
-                for number, indices in enumerate(layers)
-            ]
-    for name in ("before", "after"):
-        if name in record:
-            lines.append(f"{name:6}  {quality(record[name])}")
-    if record.get("speed"):
-        speed = record["speed"]
-        lines.append(
-            f"speed   {speed['measured']:.2f} times as fast (asked for {speed['asked']:g}, promised"
-            f" {speed['promised']:.2f}): {speed['engine']}, batch {speed['batch']},"
-            f" beam {speed['beam']}"
-        )
-    before, after = record["baseline"]["parameters"], record["parameters"]
-    lines.append(f"{after} parameters, {1 - after / before:.1%} fewer")
-    return "\n".join(lines)
-
-
-def _left(run: Run, site: str, indices: list[int]) -> str:
-    """What a layer has left: heads by number, blocks by name, units by how many they are."""
-    from headcount.heads import BLOCKS, UNIT_SITES
-
-    if site in UNIT_SITES:
-        config = run.config.model
-        units = sum(len(config.units_of(site, index)) for index in indices)
-        return f"{len(indices)} blocks, {units} of {config.ff_width_at(site)} units"
-    names = [BLOCKS[site][i] for i in indices] if site in BLOCKS else map(str, indices)
-    return " ".join(names) or "none"
 
 
 def prune_sweep(
@@ -353,34 +281,4 @@ def prune_sweep(
     if json:
         print_json(rows)
     else:
-        results.print(_table(rows))
-
-
-def _table(rows: list[dict[str, Any]]) -> Any:
-    """The sweep as a table; below the heads of a site those of each layer."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    from headcount.pruning.sweep import pruned_sites
-
-    table = Table(box=SIMPLE_HEAD, padding=0, pad_edge=False)
-    table.add_column("pruning", no_wrap=True)
-    numbers = ("BLEU", "chrF", "dev loss", "M params", "ms/sentence")
-    sites = pruned_sites(rows)
-    for name in (*sites, *numbers):
-        table.add_column(f"  {name}", justify="right")
-    for row in rows:
-        heads = [
-            f"{sum(map(len, layers))}\n  {' '.join(str(len(layer)) for layer in layers)}"
-            for layers in (row["heads"][site] for site in sites)
-        ]
-        table.add_row(
-            row["name"],
-            *heads,
-            f"{row['bleu']:.2f}\n±{row['bleu_interval']:.2f}",
-            f"{row['chrf']:.2f}",
-            "" if row["dev_loss"] is None else f"{row['dev_loss']:.4f}",
-            f"{row['parameters'] / 1e6:.2f}",
-            f"{1e3 * row['seconds_per_sentence']:.1f}",
-        )
-    return table
+        results.print(sweep_table(rows))

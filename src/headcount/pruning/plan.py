@@ -50,7 +50,29 @@ class Row:
         return asdict(self)
 
 
-def plan(
+@dataclass(frozen=True)
+class Plan:
+    """What a pruning would give.
+
+    costs    the price list that times are predicted from
+    rows     one for each site and, of several, one for all together
+    asked    how many times as fast the model is to be, where that was asked for
+    percent  of everything at the sites that may then stay, kept evenly; None: it is out of reach
+    """
+
+    costs: Costs
+    rows: list[Row]
+    asked: float | None = None
+    percent: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        rows = [row.to_json() for row in self.rows]
+        speedup = self.asked and {"asked": self.asked, "percent": self.percent}
+        return {"costs": self.costs.to_json(), "sites": rows, "speedup": speedup}
+
+
+def plan_rows(
     run: Run, sources: Sequence[Sequence[int]], keep: Mapping[str, int | None], costs: Costs
 ) -> list[Row]:
     """One row for each site of `keep`, the number that stays there (None: not said), and a total.
@@ -93,16 +115,22 @@ def make_plan(
     engine: str | None = None,
     batch: int | None = None,
     *,
+    speedup: float | None = None,
+    even: bool = False,
     progress: Progress = silent,
-) -> tuple[Costs, list[Row]]:
+) -> Plan:
     """Plan the pruning of a run to the numbers `keep`, and measure what its parts cost.
 
     The dev set of the corpus `train` is what multiply-adds are counted and times measured with.
-    Without `keep` the plan says what each of the sites could give at most.
+    With `speedup` the numbers are those of the largest model that is so many times as fast, if the
+    same share of everything stays at each site; without either the plan says what each of the
+    sites could give at most.
     """
     run = open_run(baseline)
-    chosen = {"penalty": 0.0} if keep is None else {"keep": keep}
-    settings = make_settings(**chosen, sites=sites, ff_block=ff_block)
+    aim = {"penalty": 0.0} if keep is None and speedup is None else {}
+    settings = make_settings(
+        **aim, keep=keep, speedup=speedup, even=even, sites=sites, ff_block=ff_block
+    )
     settings = settings.resolved(run.config)
     run = regroup(run, settings.ff_block)
     layout = run.model.heads
@@ -114,12 +142,32 @@ def make_plan(
         progress=progress,
     )  # fmt: skip
     numbers: dict[str, int | None] = dict.fromkeys(settings.sites)
+    percent = None if speedup is None else largest_share(layout, settings.sites, costs, speedup)
+    if percent is not None:
+        numbers = {site: layout.count(site) * percent // 100 for site in settings.sites}
     if isinstance(settings.keep, dict):
         numbers |= {site: settings.keep[site] for site in settings.sites}
     elif settings.keep is not None:  # sites that compete: in proportion
         share = settings.keep / len(layout.heads(settings.sites))
         numbers = {site: round(share * layout.count(site)) for site in settings.sites}
-    return costs, plan(run, sources, numbers, costs)
+    return Plan(costs, plan_rows(run, sources, numbers, costs), speedup, percent)
+
+
+def largest_share(
+    layout: HeadLayout, sites: Sequence[str], costs: Costs, speedup: float
+) -> int | None:
+    """How much of everything at the sites may stay in a model that is so many times as fast.
+
+    In per cent, rounded down to whole heads, units and blocks at each site; None where not even a
+    model without anything there is fast enough.
+    """
+    for percent in range(100, -1, -1):
+        smaller = layout
+        for site in sites:
+            smaller = keep_first(smaller, site, layout.count(site) * percent // 100)
+        if costs.speedup(smaller) >= speedup:
+            return percent
+    return None
 
 
 def keep_first(layout: HeadLayout, site: str, number: int) -> HeadLayout:

@@ -10,8 +10,15 @@ from headcount.bench.costs import Costs
 from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
-from headcount.pruning.process import Pruning, check_corpus, close
-from headcount.pruning.record import is_begun, new_record, open_record, read_record, write_record
+from headcount.pruning.process import Pruning, check_corpus, close, warn
+from headcount.pruning.record import (
+    is_begun,
+    new_record,
+    open_record,
+    read_record,
+    speed_remarks,
+    write_record,
+)
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
 from headcount.pruning.timed import compare_speed, known_costs
 from headcount.run import Run, load_run, regroup
@@ -93,8 +100,11 @@ def prune(
         gc.collect()
         if workers.leader and settings.speedup and "speed" not in record:
             again = regroup(load_run(baseline, workers.device), settings.ff_block)
-            record["speed"] = compare_speed(again, load_run(out, workers.device), train, record)
+            pruned = load_run(out, workers.device)
+            record["speed"] = compare_speed(again, pruned, train, record, progress)
             write_record(out, record)
+            for text in speed_remarks(record):
+                warn(text)
         if workers.leader and not record["finished"]:
             close(out)
         workers.wait()

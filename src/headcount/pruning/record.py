@@ -61,6 +61,15 @@ class _Teacher(BaseModel):
     weights: str
 
 
+class _Speed(BaseModel):
+    engine: str
+    batch: int
+    beam: int
+    asked: Number
+    promised: Number
+    measured: Number
+
+
 class _Begun(BaseModel):
     """What everyone who reads a record relies on; it holds more."""
 
@@ -72,6 +81,7 @@ class _Begun(BaseModel):
     before: dict[str, Number] = {}
     teacher: _Teacher | None = None
     costs: Costs | None = None
+    speed: _Speed | None = None
 
 
 class _Pruned(_Begun):
@@ -160,9 +170,26 @@ def is_finished(folder: Path) -> bool:
         return bool(read_json(path)["finished"])
 
 
+SLOWER = 0.05
+"""A model is clearly slower than promised if it misses by more than this share."""
+
+
+def speed_remarks(record: Record) -> list[str]:
+    """Whether a pruning to a target in time has clearly missed what its prices promised."""
+    speed, costs = record.get("speed"), record.get("costs")
+    if not speed or not costs or speed["measured"] >= (1 - SLOWER) * speed["promised"]:
+        return []
+    return [
+        f"The pruned run was measured to be {speed['measured']:.2f} times as fast, but its price"
+        f" list promised {speed['promised']:.2f}: other work on the machine disturbs either figure,"
+        f" and prices fit only roughly (half of everything: {costs['error']:+.0%}). Time"
+        " both runs again on an idle machine with `headcount bench`."
+    ]
+
+
 def remarks_on(record: Record) -> list[str]:
     """Remarks on a finished pruning that change what its result means."""
-    remarks = []
+    remarks = speed_remarks(record)
     decided, settings = record["decided"], record["settings"]
     if decided["undecided"]:
         before = f" Before that: {quality(decided['gated'])}." if "gated" in decided else ""

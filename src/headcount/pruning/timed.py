@@ -186,7 +186,9 @@ def known_costs(
     if settings.speedup is None:
         return None
     engine, batch = str(settings.engine), settings.batch or 1
-    if costs is None or (costs.engine, costs.batch) != (engine, batch):
+    if costs is not None:
+        check_costs(costs, run, settings.sites, engine, batch)
+    else:
         sources = timed_sentences(run, train, batch)
         costs = measure_costs(
             run, sources, settings.sites, engine=engine, batch=batch, progress=progress
@@ -202,6 +204,27 @@ def known_costs(
     return costs
 
 
+def check_costs(costs: Costs, run: Run, sites: Sequence[str], engine: str, batch: int) -> None:
+    """Stop where a price list that is known is not one of this run, these sites and this engine."""
+    remedy = "Measure the prices of this pruning: leave the price list out."
+    if (costs.engine, costs.batch) != (engine, batch):
+        raise UserError(
+            f"The prices are those of {costs.engine} with a batch of {costs.batch}, not of {engine}"
+            f" with a batch of {batch}.",
+            remedy,
+        )
+    layout = run.model.heads
+    if missing := costs.unpriced(layout, sites):
+        raise UserError(f"The price list has no price for {', '.join(missing)}.", remedy)
+    share = costs.seconds(layout) / costs.full
+    if not abs(share - 1) <= CLOSE:
+        raise UserError(
+            f"The prices are those of another model: by them {run.folder} takes {share:.2f} times"
+            " the time that was measured.",
+            remedy,
+        )
+
+
 def timed_sentences(run: Run, train: Path, batch: int) -> list[list[int]]:
     """Sentences of the dev set to time with: two batches of them, and not too few."""
     data = run.config.data
@@ -214,7 +237,11 @@ def timed_sentences(run: Run, train: Path, batch: int) -> list[list[int]]:
 
 
 def compare_speed(
-    before: Run, after: Run, train: Path, record: Mapping[str, Any]
+    before: Run,
+    after: Run,
+    train: Path,
+    record: Mapping[str, Any],
+    progress: Progress = silent,
 ) -> dict[str, Any]:
     """What was asked for, promised and measured, in times the speed of the run before."""
     costs = Costs(**record["costs"])
@@ -222,7 +249,7 @@ def compare_speed(
     sources = timed_sentences(before, train, costs.batch)
     seconds = time_runs(
         [before, after], sources, costs.engine, batch=costs.batch, beam=costs.beam,
-        length=costs.length, rounds=20,
+        length=costs.length, rounds=20, progress=progress,
     )  # fmt: skip
     return {
         **how,
