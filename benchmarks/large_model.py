@@ -1,11 +1,12 @@
 """Memory and time of a model of 600 million parameters: imported, ranked, pruned by score.
 
-    python benchmarks/large_model.py FOLDER
+    python benchmarks/large_model.py FOLDER [--small]
 
 FOLDER gets a checkpoint of NLLB-200-distilled-600M's shape with random weights in float16, and the
 runs that are made of it; delete it afterwards (about 8 GB). Every stage is a process of its own, so
 that its peak is its own. Prints a line for each: seconds, those of the CPU, peak of resident
-memory, and that peak as a multiple of the weights in float32.
+memory, and that peak as a multiple of the weights in float32. With `--small` the model has 220
+million parameters: enough to see where a copy of the weights is.
 """
 
 from __future__ import annotations
@@ -34,17 +35,21 @@ SHAPE = {
     "decoder_ffn_dim": 4096,
     "max_position_embeddings": 1024,
 }
+SMALL = {"vocab_size": 100000, "encoder_layers": 4, "decoder_layers": 4}
 
 
 def main() -> None:
     """Make the checkpoint where it is missing, then time the stages."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    folder: Path = parser.parse_args().folder
+    parser.add_argument("--small", action="store_true", help="220 million parameters")
+    options = parser.parse_args()
+    folder: Path = options.folder
     text = write_text(folder / "text")
     model = folder / "model"
     if not (model / "config.json").exists():
-        subprocess.run([sys.executable, __file__, "--make", str(model)], check=True)
+        shape = json.dumps(SHAPE | (SMALL if options.small else {}))
+        subprocess.run([sys.executable, __file__, "--make", str(model), shape], check=True)
     run, pruned = folder / "run", folder / "pruned"
     source, target = LANGUAGES
     languages = ["--source-language", source, "--target-language", target]
@@ -88,7 +93,7 @@ def write_text(folder: Path) -> Path:
     return folder
 
 
-def make_checkpoint(folder: Path) -> None:
+def make_checkpoint(folder: Path, shape: dict[str, int]) -> None:
     """A model with random weights and a small tokeniser, as NLLB-200 is stored."""
     import torch
     import transformers
@@ -104,7 +109,7 @@ def make_checkpoint(folder: Path) -> None:
     merges = [tuple(merge) for merge in bpe["merges"]]
     tokenizer = transformers.NllbTokenizer(vocab=bpe["vocab"], merges=merges)
     torch.manual_seed(1)
-    config = transformers.M2M100Config(**SHAPE)
+    config = transformers.M2M100Config(**shape)
     model = transformers.M2M100ForConditionalGeneration(config).half()
     model.generation_config = transformers.GenerationConfig(
         num_beams=1,
@@ -145,6 +150,6 @@ def parameters(run: Path) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--make"]:
-        make_checkpoint(Path(sys.argv[2]))
+        make_checkpoint(Path(sys.argv[2]), json.loads(sys.argv[3]))
     else:
         main()
