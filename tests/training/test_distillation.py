@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from headcount.model.transformer import Transformer
 from headcount.run import load_run
 from headcount.training.distillation import Teacher, load_teacher, translate_corpus
 from headcount.training.metrics import read_metrics
-from headcount.training.objective import batch_losses
+from headcount.training.objective import Objective, batch_losses
 from headcount.training.train import train
 from headcount.translation import translate_lines
 
@@ -119,6 +120,28 @@ def test_a_batch_is_the_sum_of_its_sentences(
         total += batch_losses(model, alone, 0.1, teacher).smoothed.detach()
     whole = batch_losses(model, batch, 0.1, teacher).smoothed
     assert whole.item() == pytest.approx(total.item(), rel=1e-9)
+
+
+def test_states_count_once_however_few_tokens_are_asked_for(
+    make_model: ModelMaker, make_tokens: Callable[..., Tensor]
+) -> None:
+    """Hidden tokens stand for all tokens of a batch; its states are all compared as it is."""
+    model, batch = make_model(1, VOCABULARY), make_batch(make_tokens)
+    other = make_model(2, VOCABULARY)
+    first = batch.target_output.clone()
+    first[:, 1:] = 0  # the first of each sentence
+    asked = replace(batch, target_output=first, target_tokens=3)
+
+    teacher = Teacher(other, 0.4, 1.5)
+    objective = Objective(model, 0.1, teacher, ask=lambda _: asked)
+    words, _ = slow_losses(model, asked, 0.1, Teacher(other, 0.4))
+    both, nll = slow_losses(model, asked, 0.1, teacher)
+    losses = objective.losses(batch)
+    weight = batch.target_tokens / 3
+    expected = weight * words + (both - words)
+    assert weight > 2
+    assert losses.smoothed.item() == pytest.approx(expected.item(), rel=1e-9)
+    assert losses.nll.item() == pytest.approx(weight * nll.item(), rel=1e-9)
 
 
 def test_the_teachers_distribution_is_gone_before_backward(

@@ -110,11 +110,16 @@ class Losses(NamedTuple):
 
 
 def batch_losses(
-    model: Transformer, batch: Batch, label_smoothing: float, teacher: Teacher | None = None
+    model: Transformer,
+    batch: Batch,
+    label_smoothing: float,
+    teacher: Teacher | None = None,
+    weight: float = 1.0,
 ) -> Losses:
     """Summed losses of a batch; padding positions never reach the output layer.
 
-    The batch's own counts say how much is padding: reading the tensors would stall a GPU.
+    Each target token counts `weight` times; a teacher's states are compared at all source tokens,
+    so that they do not. The batch's own counts say how much is padding: reading the tensors would stall a GPU.
     """
     padded = batch.source_tokens < batch.source.numel()
     memory, mask = model.encode(batch.source, padded)
@@ -123,15 +128,14 @@ def batch_losses(
     real = torch.nonzero_static(labels != model.target_pad, size=batch.target_tokens)[:, 0]
     chosen = states.flatten(0, 1).index_select(0, real)  # [tokens, width]
     labels = labels.index_select(0, real)
-    if teacher is None:
-        return token_losses(model, chosen, labels, label_smoothing)
-    example, soft = teacher.predict(batch, padded, real)
-    losses = token_losses(model, chosen, labels, label_smoothing, soft, teacher.share)
-    if not teacher.states:
-        return losses
-    return losses._replace(
-        smoothed=losses.smoothed + teacher.difference(memory, example, batch.source)
-    )
+    example, soft, share = memory, None, 0.0
+    if teacher is not None:
+        (example, soft), share = teacher.predict(batch, padded, real), teacher.share
+    losses = token_losses(model, chosen, labels, label_smoothing, soft, share)
+    smoothed, nll = (weight * loss for loss in losses)
+    if teacher is not None and teacher.states:
+        smoothed = smoothed + teacher.difference(memory, example, batch.source)
+    return Losses(smoothed, nll)
 
 
 def token_losses(
@@ -187,11 +191,8 @@ class Objective:
         Where only some tokens are asked for, they count for all of the batch's target tokens.
         """
         asked = batch if self.ask is None else self.ask(batch)
-        losses = batch_losses(self.model, asked, self.label_smoothing, self.teacher)
-        if self.ask is None:
-            return losses
         weight = batch.target_tokens / asked.target_tokens
-        return Losses(losses.smoothed * weight, losses.nll * weight)
+        return batch_losses(self.model, asked, self.label_smoothing, self.teacher, weight)
 
     def penalty(self) -> Tensor | None:
         """Added once per update to the mean loss of its tokens."""
