@@ -21,12 +21,12 @@ import torch
 from headcount.config import load_recipe
 from headcount.data.corpora import CORPORA
 from headcount.data.corpus_folder import load_corpus
+from headcount.errors import SHIPPED
 from headcount.files import atomic_folder, write_text
 from headcount.role.analysis import roles
 from headcount.role.result import Roles
 from headcount.run import WEIGHTS, Run, load_run, save_weights
 from headcount.scoring import RESAMPLES, Scores, score_lines
-from headcount.study.demo import shipped_model
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, Metrics, read_metrics
 from headcount.translation import translate_lines
@@ -92,7 +92,7 @@ def main() -> None:
     run = dataclasses.replace(run, config=config)
     log = whole_log(options.run, options.begun)
     card = make_card(run, log, options.corpora, options.conllu)
-    out = shipped_model()
+    out = SHIPPED
     shutil.rmtree(out, ignore_errors=True)
     with atomic_folder(out) as partial:
         run.save(partial)

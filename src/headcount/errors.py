@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
+
+SHIPPED = Path(__file__).parent / "demo_model"
+"""The run that comes with the package, which users call `demo`."""
+
+
+def _as_users_say(text: str) -> str:
+    return text.replace(str(SHIPPED), "demo")
 
 
 class UserError(Exception):
@@ -11,7 +19,7 @@ class UserError(Exception):
     def __init__(self, problem: str, remedy: str = "") -> None:
         self.problem = problem
         self.remedy = remedy
-        super().__init__(f"{problem} {remedy}".strip())
+        super().__init__(_as_users_say(f"{problem} {remedy}".strip()))
 
 
 def stop_signals() -> list[int]:
@@ -36,3 +44,6 @@ class Interrupted(KeyboardInterrupt):
 
 class Notice(UserWarning):
     """Something that people should know but that does not stop the work."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_as_users_say(text))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from headcount.config import Config, ModelConfig, parse_config
 from headcount.data.tokenizer import Tokenizer
-from headcount.errors import UserError
+from headcount.errors import SHIPPED, UserError
 from headcount.files import atomic_path, parsing, read_json, require_file, write_json, write_text
 from headcount.heads import BLOCKS, SITES, UNIT_SITES, Head, HeadLayout, HeadTable
 from headcount.model.transformer import LARGE, Transformer, blank_model, full_layout
@@ -74,7 +73,7 @@ def resolve_run(name: Path | str) -> Path:
     """The folder of a run; `demo` is the one that comes with the package."""
     folder = Path(name)
     if str(name) == "demo" and not (folder / CONFIG).is_file():
-        return Path(str(files("headcount") / "demo_model"))
+        return SHIPPED
     return folder
 
 

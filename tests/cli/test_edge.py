@@ -177,6 +177,14 @@ def test_verbs_take_the_shipped_model_by_name_and_leave_it_alone(
     before = sorted(shipped.iterdir())
     options = ("--src", "dev.en", "--by", "confidence", "--sentences", "2", "--agreement", "-q")
     assert run("rank", "demo", *options)[0] == 0
+    code, printed = run(
+        "prune", "demo", "--train", ".", "--keep", "99", "--by", "lrp", "--out", "x"
+    )
+    assert code == 2
+    assert "--keep 99: demo has only 48 heads" in printed
+    code, printed = run("export", "demo", "--to", "transformers", "--out", "x")
+    assert code == 2
+    assert "headcount: demo has what MarianMT does not" in printed
     pruning = ("--keep", "12", "--by", "random", "--no-finetune", "-q")
     assert run("prune", "demo", "--train", ".", *pruning, "--out", "pruned")[0] == 0
     assert sorted(shipped.iterdir()) == before

@@ -15,7 +15,7 @@ from pathlib import Path
 from headcount.data.builtin import generate
 from headcount.data.conllu import format_sentence
 from headcount.data.corpora import CORPORA
-from headcount.errors import UserError
+from headcount.errors import SHIPPED, UserError
 from headcount.files import owned
 from headcount.heads import Head
 from headcount.registry import name_list
@@ -39,11 +39,6 @@ SENTENCES = (
 )
 
 
-def shipped_model() -> Path:
-    """The run folder of the model that comes with the package."""
-    return Path(str(files("headcount") / "demo_model"))
-
-
 def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyConfig:
     """The demo's study: on another corpus, or with a model of its own, where asked."""
     recipes = Path(str(files("headcount") / "recipes"))
@@ -56,10 +51,10 @@ def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyC
     if train:
         pair.recipe = recipes / "demo.yaml"
         settings += [] if minutes is None else [f"training.minutes={minutes}"]
-    elif not (shipped_model() / "model.safetensors").is_file():
+    elif not (SHIPPED / "model.safetensors").is_file():
         raise UserError("This installation has no demo model.", "Use `headcount demo --train`.")
     else:
-        pair.run = shipped_model()
+        pair.run = SHIPPED
     pair.set = (*pair.set, *settings)
     return study
 
