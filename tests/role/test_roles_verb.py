@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -111,6 +112,12 @@ def test_the_shipped_model_is_called_demo(tmp_path: Path, monkeypatch: pytest.Mo
     assert done.exit_code == 0, done.output
     assert "layers (rows) by heads (columns)" in done.output
     assert not (resolve_run("demo") / "analysis").exists()
+
+
+def test_a_text_that_is_too_short_says_so() -> None:
+    done = call("demo", "--text", "Hi.", "--relations", "none", "-q")
+    assert done.exit_code == 0, done.output
+    assert re.search(r"No head meets a role: a text of \d tokens? is too short", done.output)
 
 
 def test_what_is_printed_fits_80_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from headcount.cli.console import results
 from headcount.heads import SITE_NAMES
 from headcount.role import DIAGONAL, POSITIONAL, RARE_WORDS, ROLES
 from headcount.role.head_roles import BestHead, Example, HeadRoles, percent
-from headcount.role.positional import best_offset, offset_name
+from headcount.role.positional import LEAST_QUERIES, best_offset, offset_name
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.role.result import Roles
 
@@ -58,7 +58,9 @@ def show_named(result: Roles) -> None:
     order = list(ROLES)
     pairs.sort(key=lambda pair: (order.index(pair[0].kind), pair[0].name, -pair[0].value))
     if not pairs:
-        results.print("No head meets a role. The nearest ones are in the table below.\n")
+        results.print(
+            f"No head meets a role{_why(result)}. The nearest ones are in the table below.\n"
+        )
     for kind, group in groupby(pairs, key=lambda pair: pair[0].kind):
         results.print(Text(f"{kind} heads", style=f"bold {ROLES[kind].colour}"))
         for role, entry in group:
@@ -66,6 +68,17 @@ def show_named(result: Roles) -> None:
             if role.seen_best is not None:
                 results.print(f"            {example_line(role.seen_best)}")
         results.print("")
+
+
+def _why(result: Roles) -> str:
+    """Why none is named, where that says nothing about the heads."""
+    tokens = result.data["tokens"]
+    if tokens > LEAST_QUERIES:
+        return ""
+    return (
+        f": a text of {tokens} token{'' if tokens == 1 else 's'} is too short to show a habit (an"
+        f" offset counts where {LEAST_QUERIES} tokens could have it)"
+    )
 
 
 def example_line(example: Example) -> str:
