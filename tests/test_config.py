@@ -100,14 +100,17 @@ def test_a_folder_given_beside_the_corpus_of_a_recipe_is_told(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"model": {"dropout": 1.0}}, "model.dropout = 1.0"),
-        ({"model": {"heads": 0}}, "model.heads = 0"),
+        ({"model": {"dropout": 1.0}}, "model.dropout = 1.0: must be below 1."),
+        ({"model": {"heads": 0}}, "model.heads = 0: must be above 0."),
         ({"model": {"width": 10, "heads": 4}}, "not a multiple of 4 heads"),
         ({"model": {"width": 15, "heads": 3}}, "odd"),
         ({"model": {"norm": "middle"}}, "'pre' or 'post'"),
-        ({"training": {"updates": "many"}}, "training.updates = 'many'"),
-        ({"training": {"learning_rate_scale": -1}}, "training.learning_rate_scale"),
-        ({"training": 3}, "training = 3"),
+        ({"training": {"updates": "many"}}, "training.updates = 'many': must be a whole number."),
+        (
+            {"training": {"learning_rate_scale": -1}},
+            "training.learning_rate_scale = -1: must be above 0.",
+        ),
+        ({"training": 3}, "training = 3: must be settings with values."),
         ({"version": 2}, "newer headcount"),
         ({"version": "x"}, "version = 'x'"),
     ],

@@ -96,7 +96,7 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
     if first["type"] == "missing":
         return UserError(f"{where}: {key} is missing.", "Add it.")
     if first["type"] != "extra_forbidden":
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = plain_reason(first)
         # Shortened: with aliases of YAML, a value of a few bytes can be endless when printed.
         value = "" if isinstance(first["input"], dict) else f" = {reprlib.repr(first['input'])}"
         return UserError(f"{where}: {key or 'recipe'}{value}: {reason}.", "Change the value.")
@@ -104,6 +104,37 @@ def readable_error(error: ValidationError, where: str, root: type[BaseModel]) ->
     near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
     remedy = f"Did you mean '{near[0]}'?" if near else f"Known keys: {', '.join(known)}."
     return UserError(f"{where}: unknown key '{key}'.", remedy)
+
+
+PLAIN = {
+    "greater_than": "must be above {gt:g}",
+    "greater_than_equal": "must be {ge:g} or more",
+    "less_than": "must be below {lt:g}",
+    "less_than_equal": "must be {le:g} or less",
+    "finite_number": "must be a finite number",
+    "int_parsing": "must be a whole number",
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_parsing": "must be a number",
+    "float_type": "must be a number",
+    "bool_parsing": "must be true or false",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "path_type": "must be a path",
+    "literal_error": "must be {expected}",
+    "list_type": "must be a list",
+    "dict_type": "must be names with values",
+    "model_type": "must be settings with values",
+}
+"""What is wrong with a value, by the type of pydantic's error."""
+
+
+def plain_reason(error: Mapping[str, Any]) -> str:
+    """One of pydantic's errors in plain words; those of our own checks as they are."""
+    if error["type"] in PLAIN:
+        return PLAIN[error["type"]].format(**error.get("ctx", {}))
+    reason = str(error["msg"]).removeprefix("Value error, ")
+    return reason.replace("Input should be a valid", "must be a").replace("Input should", "must")
 
 
 def _known_keys(root: type[BaseModel], location: list[str]) -> list[str]:

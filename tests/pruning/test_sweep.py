@@ -155,9 +155,9 @@ def test_killed_before_anything_was_written(baseline: Path, corpus: Path, tmp_pa
     [
         ("scores.json", {"bleu": None}, "scores are finite numbers"),
         ("scores.json", {"chrf": float("nan")}, "scores are finite numbers"),
-        ("pruning.json", {"heads": {"enc": 3}}, "heads.enc: Input should be a valid list"),
-        ("pruning.json", {"after": {"dev_loss": "low"}}, "after.dev_loss: Input should be"),
-        ("pruning.json", {"baseline": []}, "baseline: Input should be"),
+        ("pruning.json", {"heads": {"enc": 3}}, "heads.enc: must be a list"),
+        ("pruning.json", {"after": {"dev_loss": "low"}}, "after.dev_loss: must be a number"),
+        ("pruning.json", {"baseline": []}, "baseline: must be"),
     ],
 )
 def test_damaged_results(

@@ -22,6 +22,7 @@ from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
 from headcount.run import WEIGHTS, Run, resolve_run
+from headcount.yaml_reading import plain_reason
 
 PRUNING = "pruning.json"
 
@@ -152,7 +153,7 @@ def read_record(folder: Path) -> Record:
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(map(str, first["loc"]))
-            raise ValueError(f"{name}: {first['msg']}") from error
+            raise ValueError(f"{name}: {plain_reason(first)}") from error
     return record
 
 

@@ -39,6 +39,7 @@ from headcount.pruning.selection import Request, Selection
 from headcount.ranking.measures import MEASURES, check_sites
 from headcount.registry import name_list
 from headcount.run import Run, resolve_run
+from headcount.yaml_reading import plain_reason
 
 Site = Literal["enc", "dec", "cross", "enc_ff", "dec_ff", "enc_layers", "dec_layers"]
 Part = Literal["encoder", "decoder", "gates"]
@@ -277,8 +278,9 @@ def make_settings(**fields: Any) -> PruneSettings:
         first = error.errors()[0]
         name = "--" + str(first["loc"][0]).replace("_", "-") if first["loc"] else "prune"
         value = "" if not first["loc"] else f" {first['input']}"
-        reason = first["msg"].removeprefix("Value error, ")
-        raise UserError(f"{name}{value}: {reason}.", "See `headcount prune --help`.") from error
+        raise UserError(
+            f"{name}{value}: {plain_reason(first)}.", "See `headcount prune --help`."
+        ) from error
 
 
 def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None:

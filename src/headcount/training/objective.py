@@ -119,7 +119,8 @@ def batch_losses(
     """Summed losses of a batch; padding positions never reach the output layer.
 
     Each target token counts `weight` times; a teacher's states are compared at all source tokens,
-    so that they do not. The batch's own counts say how much is padding: reading the tensors would stall a GPU.
+    so that they do not. The batch's own counts say how much is padding: reading the tensors would
+    stall a GPU.
     """
     padded = batch.source_tokens < batch.source.numel()
     memory, mask = model.encode(batch.source, padded)
