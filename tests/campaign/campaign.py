@@ -38,6 +38,7 @@ from expected import Expectation, changed, fingerprint, snapshot
 from mutations import mutate
 from options import strange_command
 from readers import read_damaged, readers
+from stages import Aim, stage_table
 from world import READERS, SMALL, WRITERS, Writer, build, copy_for, import_once, import_words
 
 WEIGHTS = {
@@ -79,7 +80,7 @@ class Campaign:
         if not small:
             import_once(self.world)
         self.readers = {p: words for p, words in READERS.items() if any(self.world.glob(p))}
-        self.writers = [v for v in (SMALL if small else WRITERS) if v != "study"]
+        self.writers = [v for v in (SMALL if small else WRITERS) if not v.startswith("study")]
         self.weights = WEIGHTS | ({"study kill": 0} if small else {})
         self.expected: dict[str, Expectation] = {}
 
@@ -113,7 +114,8 @@ class Campaign:
         rng = random.Random(f"{seed} {number}")
         drawn = rng.choices(list(self.weights), list(self.weights.values()))[0]
         kind = kind or drawn
-        verb = "study" if kind == "study kill" else rng.choice(self.writers)
+        self.aim = Aim.numbered(number)
+        verb = self.aim.verb if kind == "study kill" else rng.choice(self.writers)
         if kind not in ("mutation", "reading", "options"):
             self.undisturbed(verb)
         with self._clean():
@@ -211,26 +213,14 @@ class Campaign:
         return {"wrong": wrong, "verb": verb, "how": f"{number.name} at {moment}", **outcome}
 
     def _study_kill(self, rng: random.Random, verb: str) -> Case:
-        """A signal for a study, or for its stage, while a chosen stage runs."""
+        """A signal for a study, for its stage or for both; kinds of stages take turns."""
         writer, expected = WRITERS[verb], self.undisturbed(verb)
-        number = rng.choice((signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
-        stage = rng.choice(sorted(expected.stages))
-        victim = rng.choice(("study", "study", "stage"))
         copy_for(self.world, self.place, writer.begin)
         child = Child(self.place, writer.begin)
-        stamp = self.place / "new" / "stages" / f"{stage}.json"
-        while not (stamp.exists() or ended(child.process)):
-            time.sleep(0.002)
-        time.sleep(rng.uniform(0, expected.stages[stage]))
-        stages = children(child.process)
-        target = stages[0] if victim == "stage" and stages else child.process
-        with suppress(ProcessLookupError):
-            os.kill(target, number)
+        hit = self.aim.shoot(child.process, self.place, expected.stages, rng)
         outcome = child.wait()
-        wrong = judge(outcome, (0, 2) if target != child.process else (0, 128 + number, -number))
-        wrong += self._finish(writer, expected)
-        how = f"{number.name} to {victim} in {stage}"
-        return {"wrong": wrong, "verb": verb, "stage": stage, "how": how, **outcome}
+        wrong = judge(outcome, self.aim.exit_codes) + self._finish(writer, expected)
+        return {"wrong": wrong, "verb": verb, "how": str(self.aim), **hit, **outcome}
 
     def _finish(self, writer: Writer, expected: Expectation) -> list[str]:
         """Go on after a disturbance; the result must be the undisturbed one."""
@@ -313,20 +303,6 @@ def judge(outcome: Case, allowed: tuple[int, ...]) -> list[str]:
     return wrong
 
 
-def ended(process: int) -> bool:
-    """Whether a child has ended; it can still be waited for."""
-    return os.waitid(os.P_PID, process, os.WNOHANG | os.WEXITED | os.WNOWAIT) is not None
-
-
-def children(process: int) -> list[int]:
-    """Processes that another one has started."""
-    with suppress(OSError):
-        return [
-            int(n) for n in Path(f"/proc/{process}/task/{process}/children").read_text().split()
-        ]
-    return []
-
-
 def summary(cases: list[Case]) -> str:
     """One table: kinds by what came of them."""
     rows = [f"{'kind':<14}{'cases':>7}{'exit 0':>8}{'exit 2':>8}{'signal':>8}{'wrong':>7}"]
@@ -369,7 +345,7 @@ def main() -> None:
         cases = run_cases(campaign, options)
     finally:
         campaign.close()
-    print(summary(cases))
+    print(*filter(None, (summary(cases), stage_table(cases))), sep="\n\n")
     sys.exit(1 if any(case["wrong"] for case in cases) else 0)
 
 

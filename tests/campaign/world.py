@@ -23,7 +23,7 @@ WORDS = {"a": "un", "the": "le", "cat": "chat", "dog": "chien", "sees": "voit", 
 
 RECIPE = """\
 data: {corpus: null, folder: corpus, source_vocabulary: 60, target_vocabulary: 60}
-model: {layers: 2, heads: 2, width: 16, ff_width: 32, norm: post, max_positions: 64}
+model: {layers: 2, heads: 2, width: 16, ff_width: 32, norm: post, max_positions: 200}
 training: {updates: 4, batch_tokens: 60, device_tokens: 60, warmup: 5, learning_rate_scale: 0.5,
   log_every: 3, evaluate_every: 4, save_every: 2, bleu_sentences: 0, average_checkpoints: 1,
   watch_heads: false}
@@ -36,6 +36,17 @@ analysis: {rank_sentences: 3, role_sentences: 4, score_sentences: 3}
 pruning: {updates: 3, encoder_penalties: [0.01], encoder_keep: [1], keep_by: [lrp],
   all_penalties: [0.02], scratch_penalties: [0.02]}
 bench: false
+"""
+
+# Every kind of stage, as few of each as can be.
+STAGES = """\
+title: Stages
+pairs:
+- {name: own, recipe: recipe.yaml, conllu: text.conllu,
+   pruning: {updates: 3, encoder_keep: [1], keep_by: [lrp]}}
+- {name: known, recipe: recipe.yaml, run: run, conllu: text.conllu,
+   set: [data.corpus=builtin, data.folder=null, data.pairs=300]}
+analysis: {rank_sentences: 3, role_sentences: 4, score_sentences: 3}
 """
 
 FAMILIES = ("m2m100", "bart", "mbart", "t5", "bert", "roberta", "xlm_roberta", "distilbert")
@@ -67,6 +78,7 @@ def write_text_files(folder: Path) -> None:
     (folder / "text.conllu").write_text("".join(trees))
     (folder / "recipe.yaml").write_text(RECIPE)
     (folder / "study.yaml").write_text(STUDY)
+    (folder / "stages.yaml").write_text(STAGES)
 
 
 def write_models(folder: Path) -> None:
@@ -159,6 +171,7 @@ ATTRIBUTE = ("attribute", "run", "--src", "text.en", "--out", "new", "--quiet")
 OWN = ("data", "own", "--from", "corpus", "--pair", "en-fr", "--out", "new", "--quiet")
 BUILTIN = ("data", "builtin", "--pairs", "300", "--out", "new", "--quiet")
 STUDIED = ("study", "study.yaml", "--out", "new", "--quiet")
+STAGED = ("study", "stages.yaml", "--out", "new", "--quiet")
 BENCH = ("bench", "run", "pruned", "--src", "text.en", "--rounds", "1", "--sentences", "2",
          "--singles", "1")  # fmt: skip
 
@@ -239,7 +252,9 @@ WRITERS: dict[str, Writer] = {
     "report": again(("report", "run", "--out", "new", "--quiet"), "new"),
     "import": whole(("import", "marian", "--out", "new", "--quiet")),
     **{f"export {to}": whole(export_words(to)) for to in EXPORTS[:3]},
-    "study": again(STUDIED, "new"),
+    "study": again(STAGED, "new"),
+    # The report takes longer than all other stages.
+    "study without report": again((*STAGED, "--only", "*/*", "--only", "bench"), "new"),
 }
 
 
@@ -249,6 +264,7 @@ SMALL = ("train", "prune", "rank", "roles", "translate", "score", "data own")  #
 def copy_for(world: Path, place: Path, words: Words, pattern: str = "") -> None:
     """Copy what a command needs of the world: all single files, and the folders that it names."""
     named = {word.split("/")[0] for word in (*words, pattern)} | {"corpus"}
+    named |= {"run"} if "stages.yaml" in words else set()
     place.mkdir()
     for entry in os.scandir(world):
         if entry.is_dir() and entry.name in named:

@@ -240,7 +240,13 @@ def test_a_batch_moves_to_a_device() -> None:
 # The stream
 
 
-def stream(pairs: SimpleNamespace, start_update: int = 0, rank: int = 0, world: int = 1):
+def stream(
+    pairs: SimpleNamespace,
+    start_update: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    planned_for: int = 0,
+):
     return updates(
         pairs,
         batch_tokens=400,
@@ -252,6 +258,7 @@ def stream(pairs: SimpleNamespace, start_update: int = 0, rank: int = 0, world: 
         start_update=start_update,
         rank=rank,
         world=world,
+        planned_for=planned_for,
     )
 
 
@@ -293,6 +300,31 @@ def test_ranks_share_an_update_and_agree_on_its_size(world: int) -> None:
         assert sizes == {
             (sum(b.source_tokens for b in batches), sum(b.target_tokens for b in batches))
         }
+
+
+@pytest.mark.parametrize("now", [1, 2, 5, 9])
+@pytest.mark.parametrize("began", [1, 6])
+def test_a_stream_goes_on_with_another_number_of_ranks(began: int, now: int) -> None:
+    """The same micro-batches with the same numbers, which seed dropout."""
+    pairs = random_pairs(200)
+
+    def numbered(world: int, planned_for: int = 0) -> list[tuple[int, int, dict[int, list[int]]]]:
+        """Updates 7 to 26 over all ranks: epoch, target tokens, micro-batches by number."""
+        streams = [stream(pairs, 7, rank, world, planned_for) for rank in range(world)]
+        return [
+            (
+                parts[0].epoch,
+                parts[-1].target_tokens,
+                {
+                    r + i * world: row
+                    for r, part in enumerate(parts)
+                    for i, row in enumerate(rows(part))
+                },
+            )
+            for parts in islice(zip(*streams, strict=True), 20)
+        ]
+
+    assert numbered(now, planned_for=began) == numbered(began)
 
 
 def test_a_stream_of_nothing_is_an_error() -> None:

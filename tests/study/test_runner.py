@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from pathlib import Path
@@ -19,6 +20,9 @@ with (out.parent / "calls.txt").open("a") as log:
 time.sleep(delay)
 if note == "fail":
     sys.exit("headcount: this stage cannot work.")
+if note == "raise":
+    from headcount.errors import UserError
+    raise UserError("this stage cannot work.", "Try another one.")
 if note.startswith("code"):
     sys.exit(int(note[4:]))
 if note.startswith("signal"):
@@ -31,7 +35,7 @@ out.write_text(note)
 def task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module that a stage can run; its calls are counted in `calls.txt`."""
     (tmp_path / "stage_task.py").write_text(TASK)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     return tmp_path
 
 
@@ -104,11 +108,12 @@ def test_a_killed_stage_goes_on_with_resume(task: Path) -> None:
     assert "--resume" not in Book.open(task / "study", [other]).begin("a")
 
 
-def test_a_failed_stage_names_its_reason_and_log(task: Path) -> None:
+@pytest.mark.parametrize("note", ["fail", "raise"])
+def test_a_failed_stage_names_its_reason_and_log(task: Path, note: str) -> None:
     with pytest.raises(UserError, match=r"Stage a failed: this stage cannot work\.") as error:
-        run(task, make(task, "a", note="fail"), make(task, "b", needs=("a",)))
+        run(task, make(task, "a", note=note), make(task, "b", needs=("a",)))
     assert ".log" in str(error.value)
-    assert calls(task) == ["a fail"]
+    assert calls(task) == [f"a {note}"]
 
 
 @pytest.mark.parametrize(

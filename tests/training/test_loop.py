@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headcount.config import Config
 from headcount.distribution import Workers
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 from headcount.training.preparation import prepare_training
 from headcount.training.train import make_trainer, train
 
@@ -45,3 +45,21 @@ def test_workers_must_resume_from_the_same_checkpoint(
     else:
         with pytest.raises(UserError, match="same newest checkpoint"):
             trainer.resume()
+
+
+def test_updates_stay_as_they_were_cut_at_the_beginning(
+    make_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    config = make_config(updates=4, evaluate_every=50, device_tokens=200)
+    run, _ = train(config, tmp_path / "run")
+    prepared = prepare_training(config.data, config.training, lambda stage, done, total: None)
+    trainer = make_trainer(run, prepared, PeerAt(peer=4), lambda line: None)
+    with pytest.warns(Notice, match="work for 1 of its 2 processes"):
+        assert trainer.resume()
+    alone = make_trainer(run, prepared, Workers(), lambda line: None)
+    assert alone.resume()
+    again, expected = (next(iter(t._updates())) for t in (trainer, alone))
+    assert again.number == expected.number == 4
+    assert [micro.indices.tolist() for micro in again.micro_batches] == [
+        micro.indices.tolist() for micro in expected.micro_batches
+    ]

@@ -293,12 +293,14 @@ def updates(
     rank: int = 0,
     world: int = 1,
     join: int = 1,
+    planned_for: int = 0,
 ) -> Iterator[Update]:
     """An endless stream of updates, epoch after epoch, from update number `start_update` on.
 
     Earlier updates are not read, and the stream is the same as if it had not been interrupted. Of
     each update a rank gets micro-batches rank, rank + world, ... With `join`, up to that many pairs
-    are joined into one (`join_pairs`), different ones in every epoch.
+    are joined into one (`join_pairs`), different ones in every epoch. `planned_for` is the `world`
+    that the stream began with, if it was another one: micro-batches stay as they were cut for it.
     """
     if not len(shards.source_lengths):
         raise UserError("There are no sentence pairs to train on.", "Check the training files.")
@@ -306,7 +308,8 @@ def updates(
     def plan(epoch: int) -> tuple[Groups, list[list[np.ndarray]]]:
         groups = join_pairs(shards, join, np.random.default_rng([seed, epoch, JOINING]))
         lengths = groups.source_lengths, groups.target_lengths
-        return groups, plan_epoch(*lengths, batch_tokens, device_tokens, seed, epoch, world)
+        cut_for = planned_for or world
+        return groups, plan_epoch(*lengths, batch_tokens, device_tokens, seed, epoch, cut_for)
 
     epoch, begin = 0, 0  # `begin`: the number of the epoch's first update
     groups, planned = plan(0)

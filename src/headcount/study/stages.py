@@ -303,4 +303,6 @@ def _signal_name(number: int) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].removeprefix("headcount: ") if lines else "no output."
+    said = lines[-1] if lines else "no output."
+    # A verb begins with the first; modules of a study, which end with a traceback, with the second.
+    return said.removeprefix("headcount: ").removeprefix(f"{UserError.__module__}.UserError: ")

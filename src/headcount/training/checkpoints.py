@@ -50,6 +50,8 @@ class TrainingState:
     best_loss: float | None = None
     evaluations_since_best: int = 0
     stopped: str = ""
+    processes: int = 0
+    """How many training began with, for which its updates were cut up; 0: as many as there are."""
     window: dict[str, Any] = field(default_factory=dict)
     """What had been summed up since the last logged line; see `metrics.Window`."""
 
@@ -58,7 +60,8 @@ class TrainingState:
         """Read what a checkpoint keeps."""
         with parsing(where, "Delete that checkpoint and resume from the one before."):
             state = cls(**stored)
-            counts = (state.update, state.epoch, state.source_tokens, state.evaluations_since_best)
+            counts = [state.update, state.epoch, state.source_tokens, state.evaluations_since_best]
+            counts.append(state.processes)
             if not all(type(count) is int and count >= 0 for count in counts):
                 raise ValueError("counts are whole numbers from 0 on")
             if state.best_loss == float("inf"):  # of an earlier version: no evaluation yet

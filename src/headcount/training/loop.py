@@ -7,8 +7,10 @@ and dropout is the same for any number of processes.
 
 from __future__ import annotations
 
+import math
 import signal
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +26,7 @@ from headcount.data.batches import Update, updates
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
-from headcount.errors import Interrupted, UserError, stop_signals
+from headcount.errors import Interrupted, Notice, UserError, stop_signals
 from headcount.files import parsing
 from headcount.model.transformer import Transformer
 from headcount.training.checkpoints import (
@@ -73,7 +75,7 @@ class Trainer:
         self.folder, self.evaluate, self.workers = folder, evaluate, workers
         self.log = MetricsLog(folder / METRICS, enabled=workers.leader)
         self.observe = observe
-        self.progress = TrainingState()
+        self.progress = TrainingState(processes=workers.world)
         self.optimiser = torch.optim.Adam(
             [{"params": list(group.parameters), "lr": 0.0} for group in groups],
             betas=(config.adam_beta1, config.adam_beta2),
@@ -107,6 +109,7 @@ class Trainer:
             with parsing(path / STATE, "Delete that checkpoint and resume from the one before."):
                 self._sums.put_back(self.progress.window, self.workers)
         self.log.cut_after(self.progress.update)
+        self._notice_idle()
         return True
 
     def run(self) -> TrainingState:
@@ -188,6 +191,19 @@ class Trainer:
                 "All machines must see the same --out: put it on a file system that they share.",
             )
 
+    def _notice_idle(self) -> None:
+        """Say if there are more processes than an update of this training has micro-batches."""
+        config, world = self.config, self.workers.world
+        parts = max(math.ceil(config.batch_tokens / config.device_tokens), self.progress.processes)
+        if self.progress.processes and self.workers.leader and world > parts:
+            warnings.warn(
+                Notice(
+                    f"Each update of this training is work for {parts} of its {world} processes;"
+                    " the others will mostly be idle."
+                ),
+                stacklevel=2,
+            )
+
     def _updates(self) -> Iterator[Update]:
         return updates(
             self.shards,
@@ -201,6 +217,7 @@ class Trainer:
             rank=self.workers.rank,
             world=self.workers.world,
             join=self.config.join_pairs,
+            planned_for=self.progress.processes,
         )
 
     def _train_update(self, update: Update, window: Window) -> None:
