@@ -115,7 +115,7 @@ class Campaign:
         drawn = rng.choices(list(self.weights), list(self.weights.values()))[0]
         kind = kind or drawn
         self.aim = Aim.numbered(number)
-        verb = self.aim.verb if kind == "study kill" else rng.choice(self.writers)
+        verb = f"study {self.aim.kind}" if kind == "study kill" else rng.choice(self.writers)
         if kind not in ("mutation", "reading", "options"):
             self.undisturbed(verb)
         with self._clean():
@@ -217,7 +217,8 @@ class Campaign:
         writer, expected = WRITERS[verb], self.undisturbed(verb)
         copy_for(self.world, self.place, writer.begin)
         child = Child(self.place, writer.begin)
-        hit = self.aim.shoot(child.process, self.place, expected.stages, rng)
+        moment = rng.uniform(0, 0.8 * expected.stages[self.aim.stamp])
+        hit = self.aim.shoot(child.process, self.place / "new", moment)
         outcome = child.wait()
         wrong = judge(outcome, self.aim.exit_codes) + self._finish(writer, expected)
         return {"wrong": wrong, "verb": verb, "how": str(self.aim), **hit, **outcome}

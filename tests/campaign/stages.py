@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import time
 from collections.abc import Iterable
@@ -14,8 +13,8 @@ from itertools import product
 from pathlib import Path
 
 from child import Case
+from world import STAGED_AS
 
-KINDS = ("data", "adopt", "train", "score", "rank", "roles", "prune", "bench", "report")
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 VICTIMS = ("study", "stage", "both")
 
@@ -31,16 +30,16 @@ class Aim:
     @classmethod
     def numbered(cls, case: int) -> Aim:
         """All combinations in turn; kinds of stages change fastest."""
-        aims = list(product(VICTIMS, SIGNALS, KINDS))
+        aims = list(product(VICTIMS, SIGNALS, STAGED_AS))
         return cls(*aims[case % len(aims)])
 
     def __str__(self) -> str:
         return f"{self.number.name} to {self.victim} in {self.kind}"
 
     @property
-    def verb(self) -> str:
-        """The cheapest study that has such a stage."""
-        return "study" if self.kind == "report" else "study without report"
+    def stamp(self) -> str:
+        """The name of the stage's stamp."""
+        return STAGED_AS[self.kind].replace("/", "--")
 
     @property
     def exit_codes(self) -> tuple[int, ...]:
@@ -48,37 +47,18 @@ class Aim:
         own = () if self.victim == "stage" else (128 + self.number, -self.number)
         return (0, *own) if self.victim == "study" else (0, 2, *own)
 
-    def shoot(
-        self, study: int, place: Path, seconds: dict[str, float], rng: random.Random
-    ) -> dict[str, str]:
-        """Wait for a stage of the kind, then some of its time, and send; what it has hit."""
-        kinds = stage_kinds(place)
-        stage = rng.choice(sorted(name for name in seconds if kinds[name] == self.kind))
-        stamps = place / "new" / "stages"
-        while not ((stamps / f"{stage}.json").exists() or ended(study)):
+    def shoot(self, study: int, folder: Path, seconds: float) -> dict[str, str]:
+        """Wait for the stage in a study's folder, then so long, and send; what it has hit."""
+        stamp = folder / "stages" / f"{self.stamp}.json"
+        while not (stamp.exists() or ended(study)):
             time.sleep(0.002)
-        time.sleep(rng.uniform(0, 0.8 * seconds[stage]))
-        hit = sorted(kinds[name] for name in under_way(stamps))
+        time.sleep(seconds)
+        under_way = stamp.exists() and "seconds" not in json.loads(stamp.read_text())
         targets = children(study) if self.victim != "study" else []
         for target in targets if self.victim == "stage" else [*targets, study]:
             with suppress(ProcessLookupError):
                 os.kill(target, self.number)
-        return {"stage": hit[0] if hit else "", "signal": self.number.name}
-
-
-def stage_kinds(place: Path) -> dict[str, str]:
-    """The kind of every stage of the study, by the name of its stamp."""
-    from headcount.study.plan import make_plan
-    from headcount.study.recipe import load_study
-
-    plan = make_plan(load_study(place / "stages.yaml"), place / "new")
-    return {stage.name.replace("/", "--"): stage.kind for stage in plan}
-
-
-def under_way(stamps: Path) -> list[str]:
-    """Stages that have begun and not ended."""
-    files = stamps.glob("*.json")
-    return [path.stem for path in files if "seconds" not in json.loads(path.read_text())]
+        return {"stage": self.kind if under_way else "", "signal": self.number.name}
 
 
 def ended(process: int) -> bool:
@@ -99,11 +79,11 @@ def stage_table(cases: Iterable[Case]) -> str:
     """Kills by the kind of stage that they hit and by signal: how many, and how many wrong."""
     chosen = [case for case in cases if case["kind"] == "study kill"]
     rows = [f"{'stage':<14}" + "".join(f"{number.name:>16}" for number in SIGNALS)]
-    for kind in (*KINDS, ""):
+    for kind in (*STAGED_AS, ""):
         cells = []
         for number in SIGNALS:
             cell = (kind, number.name)
             wrong = [bool(c["wrong"]) for c in chosen if (c["stage"], c["signal"]) == cell]
             cells.append(f"{f'{len(wrong)}, {sum(wrong)} wrong':>16}")
-        rows.append(f"{kind or 'between stages':<14}" + "".join(cells))
+        rows.append(f"{kind or 'too late':<14}" + "".join(cells))
     return "\n".join(rows) if chosen else ""

@@ -1,6 +1,6 @@
 """Two hosts on one machine: what torchrun's restarts make of a killed worker and a lost host.
 
-    python tests/campaign/two_hosts.py [--folder DIR] [--only undisturbed kill cut rank]
+    python tests/campaign/two_hosts.py [--folder DIR] [--only kill cut lost elastic rank roles]
 
 Two network namespaces with a cable (a veth pair) between them stand for two machines that share a
 file system. On each of them torchrun starts one process of the same job, as README says. Then
@@ -8,16 +8,20 @@ file system. On each of them torchrun starts one process of the same job, as REA
 - `kill`: a worker is killed while it trains; torchrun restarts both;
 - `cut`: the cable is out until the job has noticed; the lost host's torchrun is started again, as a
   service would be;
-- `rank`: a worker is killed while heads are ranked.
+- `lost`: a host goes down with all that runs on it, and its torchrun is started again;
+- `elastic`: a host is lost for good and the other one goes on alone, then two more join; there must
+  be the same sentences in every update, and the same losses but for the rounding of sums;
+- `rank`, `roles`: a worker is killed while heads are ranked or named.
 
-In the end the weights (or the head table) must be those of an undisturbed job, bit for bit. Needs
-the right to make network namespaces; nothing outside them is touched.
+But for `elastic`, the weights (or the analysis) must in the end be those of an undisturbed job, bit
+for bit. Needs the right to make network namespaces; nothing outside them is touched.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import random
 import shutil
@@ -27,6 +31,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -39,6 +45,7 @@ PORT = 29517
 PATIENCE = 900.0
 ANSWER = 20  # seconds until a worker takes a silent host for lost
 UPDATES = 60
+ROUNDING = 1e-3  # of a loss, after updates whose sums were rounded differently
 
 
 def ip(*words: str, check: bool = True) -> None:
@@ -76,14 +83,14 @@ class Network:
 
 
 class Job:
-    """The same command under torchrun on both hosts."""
+    """The same command under torchrun on both hosts; `nodes` as torchrun has it, `1:3` say."""
 
-    def __init__(self, folder: Path, words: tuple[str, ...]) -> None:
-        self.folder, self.words = folder, words
+    def __init__(self, folder: Path, words: tuple[str, ...], nodes: str = "2") -> None:
+        self.folder, self.words, self.nodes = folder, words, nodes
         self.agents = [self._start(number) for number in range(2)]
 
     def _start(self, number: int) -> subprocess.Popen[bytes]:
-        flags = ["--nnodes", "2", "--nproc-per-node", "1", "--max-restarts", "5"]
+        flags = ["--nnodes", self.nodes, "--nproc-per-node", "1", "--max-restarts", "5"]
         flags += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{ADDRESSES[0]}:{PORT}"]
         flags += ["--rdzv-id", self.folder.name, "--rdzv-conf", f"is_host={int(number == 0)}"]
         flags += ["--local-addr", ADDRESSES[number]]
@@ -92,6 +99,8 @@ class Job:
             "OMP_NUM_THREADS": "1",
             "GLOO_SOCKET_IFNAME": ("cable-a", "cable-b")[number],
             "HEADCOUNT_PATIENCE": str(ANSWER),
+            # Otherwise a torchrun that is started later waits in vain for the first one's address.
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         }
         with (self.folder / f"host-{number}.log").open("ab") as log:
             return subprocess.Popen(
@@ -114,17 +123,36 @@ class Job:
                 found.append(int(path.parent.name))
         return found
 
+    def lose(self) -> None:
+        """The second host is gone, with all that ran on it."""
+        for process in (*self.workers(1), self.agents[1].pid):
+            os.kill(process, signal.SIGKILL)
+        self.agents[1].wait()
+
+    def grow(self) -> None:
+        """Two hosts in place of the lost one; they share its network."""
+        self.agents[1:] = [self._start(1) for _ in range(2)]
+
+    def world(self) -> int:
+        """The number of processes that the first host's worker knows of; 0 where there is none."""
+        for process in self.workers(0):
+            with suppress(OSError):
+                variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+                return int(next((v[11:] for v in variables if v.startswith(b"WORLD_SIZE=")), b"0"))
+        return 0
+
     def wait(self) -> None:
-        """Until both have ended; the second host's torchrun is started again where it gave up."""
+        """Until all have ended; where the second host's torchrun gave up it is started again."""
         deadline = time.monotonic() + PATIENCE
         while self.agents[0].poll() is None:
-            if self.agents[1].poll() not in (None, 0):
+            if self.nodes == "2" and self.agents[1].poll() not in (None, 0):
                 self.agents[1] = self._start(1)
             if time.monotonic() > deadline:
                 self.stop()
                 raise RuntimeError(f"it did not end; see {self.folder}")
             time.sleep(0.5)
-        self.agents[1].wait(PATIENCE)
+        for agent in self.agents[1:]:
+            agent.wait(PATIENCE)
         if self.agents[0].returncode != 0:
             raise RuntimeError(f"it ended with {self.agents[0].returncode}; see {self.folder}")
 
@@ -165,26 +193,34 @@ def make_folder(base: Path, name: str, run: Path | None = None) -> Path:
 
 
 TRAIN = ("train", "recipe.yaml", "--out", "run", "--resume", "--quiet")
-RANK = ("rank", "run", "--src", "text.en", "--ref", "text.fr", "--quiet")
-RESULT = {TRAIN: "run/model.safetensors", RANK: "run/analysis/head-table.json"}
+ANALYSES = {
+    "rank": ("rank", "run", "--src", "text.en", "--ref", "text.fr", "--quiet"),
+    "roles": ("roles", "run", "--conllu", "text.conllu", "--sites", "enc,dec,cross", "--quiet"),
+}
+RESULT = {
+    "train": "run/model.safetensors",
+    "rank": "run/analysis/head-table.json",
+    "roles": "run/analysis/roles.json",
+}
 
 
 def run_case(network: Network, base: Path, name: str, words: tuple[str, ...], run: Path | None,
-             disturb: Callable[[Job, Path], None]) -> tuple[str, str]:  # fmt: skip
-    """The hash of what a job makes, and a line of the table."""
+             disturb: Callable[[Job, Path], None], nodes: str = "2") -> str:  # fmt: skip
+    """Print a line of the table; the hash of what the job makes."""
     folder = make_folder(base, name, run)
     began, sent = time.monotonic(), network.sent()
-    job = Job(folder, words)
+    job = Job(folder, words, nodes)
     try:
         disturb(job, folder)
         job.wait()
     finally:
         job.stop()
-    digest = hashlib.sha256((folder / RESULT[words]).read_bytes()).hexdigest()[:16]
+    digest = hashlib.sha256((folder / RESULT[words[0]]).read_bytes()).hexdigest()[:16]
     # torchrun starts workers again with another number of the attempt in their log folder.
     traffic = (network.sent() - sent) / 1e6
     seconds = time.monotonic() - began
-    return digest, f"| {name} | {seconds:.0f} s | {traffic:.2f} MB | {digest} |"
+    print(f"| {name} | {seconds:.0f} s | {traffic:.2f} MB | {digest} |", flush=True)
+    return digest
 
 
 def kill_worker(rng: random.Random, lines: int) -> Callable[[Job, Path], None]:
@@ -207,7 +243,49 @@ def cut_host(network: Network, lines: int) -> Callable[[Job, Path], None]:
     return disturb
 
 
-def kill_ranking(job: Job, folder: Path) -> None:
+def lose_host(lines: int) -> Callable[[Job, Path], None]:
+    def disturb(job: Job, folder: Path) -> None:
+        until(lambda: trained_for(folder / "run", lines), job)
+        job.lose()
+
+    return disturb
+
+
+def lose_and_grow(job: Job, folder: Path) -> None:
+    """Two processes, then one, then three."""
+    until(lambda: job.world() == 2 and trained_for(folder / "run", 12), job)
+    job.lose()
+    until(lambda: job.world() == 1 and trained_for(folder / "run", 30), job)
+    alone = job.workers(0)[0]
+    os.kill(alone, signal.SIGSTOP)  # or it would be done before the others have come
+    job.grow()
+    until(lambda: told_to_stop(alone), job)
+    os.kill(alone, signal.SIGCONT)
+    until(lambda: job.world() == 3, job)
+
+
+def told_to_stop(process: int) -> bool:
+    """Whether a SIGTERM waits for a process that has been halted."""
+    status = Path(f"/proc/{process}/status").read_text()
+    pending = int(status.split("ShdPnd:")[1].split()[0], 16)
+    return bool(pending & 1 << (signal.SIGTERM - 1))
+
+
+def logged(folder: Path) -> list[dict[str, float]]:
+    """The lines of a training's log, one per update."""
+    lines = (folder / "run" / "metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == "train"]
+
+
+def drift(one: Path, other: Path) -> float:
+    """The largest relative difference of a logged loss; infinite where the text was another."""
+    pairs = list(zip(logged(one), logged(other), strict=True))
+    if any(a["source_tokens"] != b["source_tokens"] for a, b in pairs):
+        return float("inf")
+    return max(abs(a["loss"] / b["loss"] - 1) for a, b in pairs)
+
+
+def kill_analysis(job: Job, folder: Path) -> None:
     until(lambda: bool(job.workers(1)), job)
     time.sleep(4)
     for process in job.workers(1):
@@ -220,7 +298,8 @@ def main() -> None:
     parser.add_argument("--folder", type=Path)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--kills", type=int, default=1)
-    parser.add_argument("--only", nargs="*", default=["kill", "cut", "rank"])
+    kinds = ["kill", "cut", "lost", "elastic", *ANALYSES]
+    parser.add_argument("--only", nargs="*", choices=kinds, default=kinds)
     options = parser.parse_args()
     base = (options.folder or Path(tempfile.mkdtemp(prefix="headcount-hosts-"))).resolve()
     base.mkdir(parents=True, exist_ok=True)
@@ -228,23 +307,25 @@ def main() -> None:
     wrong = 0
     print("| job | took | sent by one host | result |\n|---|---|---|---|")
     with Network() as network:
-        expected, line = run_case(network, base, "undisturbed", TRAIN, None, lambda *_: None)
-        print(line, flush=True)
-        cases = [f"kill-{n}" for n in range(options.kills)] if "kill" in options.only else []
-        cases += ["cut"] if "cut" in options.only else []
-        for name in cases:
-            moment = rng.randint(3, UPDATES - 20)
-            disturb = cut_host(network, moment) if name == "cut" else kill_worker(rng, moment)
-            digest, line = run_case(network, base, name, TRAIN, None, disturb)
-            print(line, flush=True)
-            wrong += digest != expected
-        if "rank" in options.only:
-            run = base / "undisturbed" / "run"
-            ranked, line = run_case(network, base, "rank", RANK, run, lambda *_: None)
-            print(line, flush=True)
-            digest, line = run_case(network, base, "rank-kill", RANK, run, kill_ranking)
-            print(line, flush=True)
-            wrong += digest != ranked
+        first = "undisturbed"
+        expected = run_case(network, base, first, TRAIN, None, lambda *_: None)
+        cases = {f"kill-{n}": partial(kill_worker, rng) for n in range(options.kills)}
+        cases |= {"cut": partial(cut_host, network), "lost": lose_host}
+        for name, disturbance in cases.items():
+            if name.split("-")[0] in options.only:
+                disturb = disturbance(rng.randint(3, UPDATES - 20))
+                wrong += run_case(network, base, name, TRAIN, None, disturb) != expected
+        if "elastic" in options.only:
+            run_case(network, base, "elastic", TRAIN, None, lose_and_grow, nodes="1:3")
+            difference = drift(base / "elastic", base / first)
+            print(f"elastic: losses differ by at most {difference:.1e} of their value", flush=True)
+            wrong += difference > ROUNDING
+        for name, words in ANALYSES.items():
+            if name in options.only:
+                run = base / first / "run"
+                alone = run_case(network, base, name, words, run, lambda *_: None)
+                again = run_case(network, base, f"{name}-kill", words, run, kill_analysis)
+                wrong += again != alone
     print(f"{wrong} differ.")
     sys.exit(bool(wrong))
 

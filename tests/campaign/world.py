@@ -172,6 +172,11 @@ OWN = ("data", "own", "--from", "corpus", "--pair", "en-fr", "--out", "new", "--
 BUILTIN = ("data", "builtin", "--pairs", "300", "--out", "new", "--quiet")
 STUDIED = ("study", "study.yaml", "--out", "new", "--quiet")
 STAGED = ("study", "stages.yaml", "--out", "new", "--quiet")
+STAGED_AS = {  # a stage of each kind
+    "data": "known/data", "adopt": "known/full", "train": "own/full", "score": "own/full/score",
+    "rank": "own/full/rank", "roles": "own/full/roles", "prune": "own/enc-keep-1-lrp",
+    "bench": "bench", "report": "report",
+}  # fmt: skip
 BENCH = ("bench", "run", "pruned", "--src", "text.en", "--rounds", "1", "--sentences", "2",
          "--singles", "1")  # fmt: skip
 
@@ -252,9 +257,9 @@ WRITERS: dict[str, Writer] = {
     "report": again(("report", "run", "--out", "new", "--quiet"), "new"),
     "import": whole(("import", "marian", "--out", "new", "--quiet")),
     **{f"export {to}": whole(export_words(to)) for to in EXPORTS[:3]},
-    "study": again(STAGED, "new"),
-    # The report takes longer than all other stages.
-    "study without report": again((*STAGED, "--only", "*/*", "--only", "bench"), "new"),
+    **{
+        f"study {kind}": again((*STAGED, "--only", name), "new") for kind, name in STAGED_AS.items()
+    },
 }
 
 
