@@ -155,6 +155,7 @@ def compare(run: Run, sentences: Sentences, pruned: Sequence[Path] = ()) -> dict
             row[other] = {
                 site: float(correlation(values, evidence.values()[None], places))
                 for site, places in at_sites.items()
+                if places
             }
         if pruned:
             row |= agreement_with_gates(lrp, kept, draws, decided)
@@ -211,7 +212,7 @@ def markdown(results: dict[str, Any]) -> str:
     last = results["checkpoints"]
     for name, row in results["rules"].items():
         low, high = row["ablation interval"]
-        by_site = " | ".join(f"{row['ablation'][site]:.2f}" for site in SITES)
+        by_site = " | ".join(_number(row["ablation"].get(site)) for site in SITES)
         gain = "{:+.2f} ({:+.2f}..{:+.2f})".format(row["gain"], *row["gain interval"])
         lines.append(
             f"| {name} | {row['halves']:.2f} | {row['bootstrap']:.2f} | {_number(last.get(name))} "
