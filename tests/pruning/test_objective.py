@@ -13,6 +13,7 @@ from headcount.data.batches import Batch
 from headcount.heads import Head
 from headcount.model.gating import gated, masked
 from headcount.model.transformer import Transformer
+from headcount.pruning.by_score import ScoredHeads
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.objective import GatedObjective
 from headcount.pruning.selection import Selection, by_layer
@@ -141,17 +142,33 @@ def test_settled_gates_end_the_first_phase(make_model: Callable[..., Transformer
     assert updates == 3
 
 
-def test_state_goes_round(make_model: Callable[..., Transformer]) -> None:
+def top_k(model: Transformer) -> TopKGates:
+    return TopKGates(model.heads.heads(("enc",)), CPU, [range(6)], [2], updates=3)
+
+
+def scored(model: Transformer) -> ScoredHeads:
+    heads = model.heads.heads(("enc",))
+    scores = {head: float(i) for i, head in enumerate(heads)}
+    return ScoredHeads(heads, CPU, [range(6)], [2], scores=scores, updates=3, steps=2)
+
+
+@pytest.mark.parametrize("make", [hard_concrete, top_k, scored])
+def test_state_goes_round(
+    make_model: Callable[..., Transformer], make: Callable[[Transformer], Selection]
+) -> None:
+    """After any update, also between the phases, where what was chosen is logged."""
     model = make_model(0)
-    one = GatedObjective(model, 0.0, hard_concrete(model), 3, 5)
-    other = GatedObjective(model, 0.0, hard_concrete(model, start=0.0), 3, 5)
+    one = GatedObjective(model, 0.0, make(model), 3, 5)
     for update in range(1, 6):
         if one.finished():
             one.fix()
         one.begin_update(update)
-    other.load_state(one.state())
-    assert (other.update, other.fixed_at) == (one.update, one.fixed_at) == (5, 3)
-    assert other.selection.kept() == one.selection.kept()
+        other = GatedObjective(model, 0.0, make(model), 3, 5)
+        other.load_state(one.state())
+        assert (other.update, other.fixed_at) == (one.update, one.fixed_at)
+        assert other.selection.kept() == one.selection.kept()
+        assert other.metrics() == one.metrics()
+    assert one.fixed_at == 3
 
 
 PLANTED = [Head("enc", 0, 1), Head("enc", 1, 0), Head("enc", 1, 2)]

@@ -72,6 +72,10 @@ class ScoredHeads(Selection):
         done = self.steps * (update - 1) // max(1, self.updates)
         self._step = min(self.steps, done + 1)
 
+    def go_on_after(self, update: int) -> None:
+        """Go back to the step of this update: nothing else of a schedule is to be kept."""
+        self.begin(update)
+
     def gates(self) -> Tensor:
         """Zeros for the heads that are masked so far."""
         number = -(-len(self.closing) * self._step // self.steps)

@@ -108,6 +108,8 @@ class GatedObjective(Objective):
         """Put back what `state` gave."""
         self.update, fixed = state["phase"].tolist()
         self.fixed_at = None if fixed < 0 else fixed
+        if last := self.update if self.fixed_at is None else self.fixed_at:
+            self.selection.go_on_after(last)
         self.selection.load_state(
             {
                 name.removeprefix("selection."): tensor

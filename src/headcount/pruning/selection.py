@@ -103,6 +103,9 @@ class Selection(ABC):
         """What a checkpoint must keep."""
         return {f"parameter.{i}": p.detach().cpu() for i, p in enumerate(self.parameters())}
 
+    def go_on_after(self, update: int) -> None:  # noqa: B027
+        """Put back what follows from the number of the last update of the choice (from 1)."""
+
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Put back what `state` gave."""
         with torch.no_grad():
