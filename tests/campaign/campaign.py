@@ -32,7 +32,17 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from child import CPU_SECONDS, MEGABYTES, Case, Child, at_write, call, import_all, no_space
+from child import (
+    CPU_SECONDS,
+    MEGABYTES,
+    Case,
+    Child,
+    at_write,
+    call,
+    import_all,
+    no_space,
+    still_running,
+)
 from disk import PAGE, fill, limit_files, mount
 from expected import Expectation, changed, fingerprint, snapshot
 from mutations import mutate
@@ -123,6 +133,9 @@ class Campaign:
             outside.write_text("not ours")
             case = getattr(self, f"_{kind.replace(' ', '_')}")(rng, verb)
             (self.disk / "filler").unlink(missing_ok=True)
+            for process in still_running(self.disk):
+                case["wrong"].append(f"process {process} is still running")
+                os.kill(process, signal.SIGKILL)
             if sorted(os.listdir(self.disk)) != ["precious", "world"]:
                 case["wrong"].append(f"beside the world: {sorted(os.listdir(self.disk))}")
             if outside.read_text() != "not ours":

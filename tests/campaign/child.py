@@ -87,6 +87,20 @@ class Child:
         return b"".join(parts)
 
 
+def still_running(folder: Path, patience: float = 20) -> list[int]:
+    """Processes that work below a folder and do not end."""
+    deadline = time.monotonic() + patience
+    while True:
+        found = []
+        for link in Path("/proc").glob("[0-9]*/cwd"):
+            with suppress(OSError):
+                if os.readlink(link).startswith(f"{folder}/"):
+                    found.append(int(link.parent.name))
+        if not found or time.monotonic() > deadline:
+            return found
+        time.sleep(0.2)
+
+
 def call(folder: Path, *words: str) -> int:
     """Run headcount to its end."""
     outcome = Child(folder, words).wait()

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from headcount.data.cleaning import spread
+from headcount.data.encoding import end_with_parent
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import BLOCKS, SITES
@@ -96,7 +97,7 @@ def peak_memory(folder: Path, lines: Sequence[str], beam: int) -> tuple[int, int
 
     Each run gets a process of its own: memory that one model freed would be reused by the next.
     """
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), end_with_parent) as pool:
         return pool.submit(_translate_and_look, folder, list(lines), beam).result()
 
 

@@ -200,15 +200,22 @@ def _start_worker(source: dict[str, Any], target: dict[str, Any], max_length: in
     _tokenizers = (Tokenizer.from_dict(source), Tokenizer.from_dict(target))
     _max_length = max_length
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it for all
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()
 
 
-def _end_with_parent() -> None:
-    """Workers must not outlive a first process that was killed outright."""
+def end_with_parent() -> None:
+    """In a worker of any pool: end when the first process does, even if that was killed outright.
+
+    Otherwise it would wait for work for ever: it holds the other end of its own queue.
+    """
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+
+    def watch() -> None:
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(block: Block) -> EncodedBlock:

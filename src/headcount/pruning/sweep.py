@@ -23,6 +23,7 @@ import torch
 from headcount.bench.runs import interleaved
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
+from headcount.data.encoding import end_with_parent
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, parsing, read_json, write_csv, write_json
@@ -182,11 +183,16 @@ def score_on_test_set(run: Run, train: Path) -> dict[str, Any]:
     return {"bleu": bleu.value, "bleu_interval": bleu.interval, "chrf": chrf.value}
 
 
+def _start_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    end_with_parent()
+
+
 def _make_in_processes(
     baseline: Path, train: Path, out: Path, items: Sequence[Item], jobs: int, progress: Progress
 ) -> None:
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), torch.set_num_threads, (threads,))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
     with pool:
         futures = [pool.submit(make_item, baseline, train, out, item) for item in items]
         workers = list((pool._processes or {}).values())
