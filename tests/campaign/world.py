@@ -157,6 +157,11 @@ def build(folder: Path, call: Call, small: bool = False) -> None:
 
 PRUNE = ("run", "--train", "corpus", "--keep", "1", "--updates", "3", "--batch-tokens", "60",
          "--quiet")  # fmt: skip
+PRUNINGS = {  # one of each kind of method: each has its own state
+    "prune": PRUNE,
+    "prune by score": (*PRUNE, "--by", "lrp"),
+    "prune by penalty": ("run", "--train", "corpus", "--penalty", "0.02", *PRUNE[5:]),
+}
 SWEEP = ("run", "--train", "corpus", "--keep", "1,2", "--updates", "2", "--batch-tokens", "60",
          "--quiet")  # fmt: skip
 BY_SCORE = ("prune", "run", "--train", "corpus", "--out", "new", "--by", "confidence", "--keep",
@@ -240,12 +245,15 @@ def again(words: Words, makes: str) -> Writer:
     return Writer(words, words, makes)
 
 
+def resumed(words: Words) -> Writer:
+    """A command that continues with `--resume`."""
+    return Writer(words, (*words, "--resume"), "new")
+
+
 # For kills, full disks, two at once and clocks that jump.
 WRITERS: dict[str, Writer] = {
-    "train": Writer(TRAIN, (*TRAIN, "--resume"), "new"),
-    "prune": Writer(
-        ("prune", *PRUNE, "--out", "new"), ("prune", *PRUNE, "--out", "new", "--resume"), "new"
-    ),
+    "train": resumed(TRAIN),
+    **{name: resumed(("prune", *words, "--out", "new")) for name, words in PRUNINGS.items()},
     "prune-sweep": again(("prune-sweep", *SWEEP, "--out", "new"), "new"),
     "rank": again(RANK, "run/analysis"),
     "roles": again(ROLES, "run/analysis"),
