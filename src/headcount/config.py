@@ -83,7 +83,7 @@ class DataConfig(Section):
     target_vocabulary: Annotated[int, Field(ge=16)] = 32000
     """BPE tokens of the target side at most (App. B.1)."""
     max_length: Positive = 250
-    """Pairs with more tokens than this on a side are left out."""
+    """Pairs with more tokens than this on a side, or than the model has room for, are left out."""
 
     @property
     def name(self) -> str:
@@ -341,6 +341,13 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()
     training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _pairs_fit_the_model(self) -> Config:
+        longest = self.model.max_positions - 1  # EOS, or START, takes one
+        if self.data.max_length > longest:
+            self.data = self.data.model_copy(update={"max_length": longest})
+        return self
 
     def to_yaml(self) -> str:
         """The resolved configuration, as written into a run folder."""

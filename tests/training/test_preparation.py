@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headcount.config import Config
+from headcount.config import Config, parse_config
 from headcount.errors import UserError
 from headcount.run import load_config
+from headcount.study.score_model import score_model
 from headcount.training import preparation
 from headcount.training.metrics import read_metrics
 from headcount.training.preparation import prepare_training
@@ -54,6 +55,23 @@ def test_a_corpus_that_is_read_only_is_prepared_in_the_cache(
     prepared = prepare_training(config.data, config.training, silent)
     assert prepared.train.folder.is_relative_to(tmp_path / "cache" / "prepared")
     assert len(prepared.train) == 200
+
+
+def test_pairs_that_are_too_long_for_the_model_are_left_out(
+    make_config: Callable[..., Config], corpus: Path, tmp_path: Path
+) -> None:
+    """On every split; test sentences are translated in parts."""
+    for path in corpus.glob("*.??"):
+        path.write_text(path.read_text() + "cat " * 40 + "\n")
+    settings = make_config(updates=4).model_dump()
+    settings["model"]["max_positions"] = 24
+    config = parse_config(settings, "test")
+    prepared = prepare_training(config.data, config.training, silent)
+    assert (len(prepared.train), len(prepared.dev.shards)) == (200, 20)
+    train(config, tmp_path / "run")
+    scores = score_model(tmp_path / "run", corpus, 100)
+    assert scores.lines == 21
+    assert scores.dev_loss is not None
 
 
 def test_changed_text_is_not_resumed(
