@@ -234,7 +234,7 @@ def all_finite(tensor: Tensor) -> bool:
     """Whether no number is infinite or not a number.
 
     `isfinite` would write out the absolute values: a second copy of what may be the largest matrix
-    of a model. Smallest and largest number need no memory, and are NaN where any number is.
+    of a model. The smallest and the largest number take no memory, and are NaN if any number is.
     """
     if not tensor.numel():
         return True

@@ -88,16 +88,16 @@ class Child:
 
 
 def still_running(folder: Path, patience: float = 20) -> list[int]:
-    """Processes that work below a folder and do not end."""
+    """Processes whose working folder is below a folder and that do not end."""
     deadline = time.monotonic() + patience
     while True:
-        found = []
+        processes = []
         for link in Path("/proc").glob("[0-9]*/cwd"):
             with suppress(OSError):
                 if os.readlink(link).startswith(f"{folder}/"):
-                    found.append(int(link.parent.name))
-        if not found or time.monotonic() > deadline:
-            return found
+                    processes.append(int(link.parent.name))
+        if not processes or time.monotonic() > deadline:
+            return processes
         time.sleep(0.2)
 
 

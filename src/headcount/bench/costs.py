@@ -137,12 +137,12 @@ class Costs:
         """A list of prices is also read from files."""
         if self.engine not in ENGINES:
             raise ValueError(f"there is no engine '{self.engine}'")
-        prices = {**self.block, **self.unit}
-        if unknown := set(prices) - set(HOLDERS):
+        if unknown := {*self.block, *self.unit} - set(HOLDERS):
             raise ValueError(f"there is no site '{min(unknown)}' that has prices")
         times = (*self.block.values(), *self.unit.values(), self.full)
-        if not all(0 <= time < math.inf for time in times) or not self.full:
-            raise ValueError("prices are times: from 0 on, and the model's own is above 0")
+        sound = all(0 <= time < math.inf for time in times) and math.isfinite(self.rest)
+        if not sound or not self.full:
+            raise ValueError("prices must be finite and 0 or more, the full model's above 0")
 
     def expected(self, sizes: Sizes) -> Tensor:
         """Seconds per sentence of these sizes, differentiable where they are."""

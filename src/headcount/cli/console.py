@@ -82,10 +82,9 @@ REGISTRIES = {
 def filled(text: str) -> str:
     """A help text in which `{methods}` and its like are replaced by what that registry holds.
 
-    A constant, such as a default that is defined elsewhere, by its value.
-
-    Importing the registries takes seconds (they need torch), so that it is done only when help is
-    asked for, not when a verb is called.
+    A constant, such as a default that is defined elsewhere, is replaced by its value. Importing the
+    registries takes seconds (they need torch), so it is done only when help is asked for, not when
+    a verb is called.
     """
 
     def listed(match: re.Match[str]) -> str:

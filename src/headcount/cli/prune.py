@@ -149,15 +149,15 @@ def prune(
 
     if plan:
         refuse_others(context, PLANNED, "--plan")
-        found = make_plan(
+        planned = make_plan(
             run, train, keep, sites, ff_block, engine, batch,
             speedup=speedup, even=even, progress=StageReporter(quiet),
         )  # fmt: skip
         if json:
-            print_json(found.to_json())
+            print_json(planned.to_json())
             return
-        results.print(plan_table(found, str(run)))
-        results.print(plan_lines(found), soft_wrap=True)
+        results.print(plan_table(planned, str(run)))
+        results.print(plan_lines(planned), soft_wrap=True)
         return
     if out is None:
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")

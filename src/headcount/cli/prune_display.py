@@ -45,13 +45,14 @@ def plan_lines(plan: Plan) -> str:
     ]
     if plan.asked is not None and plan.percent is None:
         lines.append(
-            f"{plan.asked:g} times is out of reach: without anything at these sites it is"
-            f" {together.ceiling:.2f} times. Ask for less, or name more --sites."
+            f"{plan.asked:g} times as fast is out of reach: without anything at these sites the"
+            f" model is {together.ceiling:.2f} times as fast. Ask for less, or name more --sites."
         )
     elif plan.asked is not None:
         lines.append(
-            f"{plan.asked:g} times can be reached: an even pruning may keep {plan.percent} % of"
-            " everything, as in the column keep. --speedup chooses for itself what to keep of each."
+            f"{plan.asked:g} times as fast can be reached: an even pruning may keep"
+            f" {plan.percent} % of everything, as in the column keep. --speedup chooses for itself"
+            " what to keep at each site."
         )
     return "\n".join(lines)
 

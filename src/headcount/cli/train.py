@@ -267,8 +267,8 @@ def _estimate(
 
     if recipe is None:
         raise UserError("There is no recipe.", "Name the one to estimate.")
-    given = {name: value for name, value in machines.items() if value is not None}
-    found = estimate(load_recipe(recipe, changes), Machines(**given), length)
+    chosen = Machines(**{name: value for name, value in machines.items() if value is not None})
+    found = estimate(load_recipe(recipe, changes), chosen, length)
     if as_json:
         print_json(found.to_json())
         return

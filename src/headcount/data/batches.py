@@ -173,12 +173,17 @@ def plan_epoch(
     order = _bucketed(np.asarray(source_lengths), np.asarray(target_lengths), rng)
     source, target = _with_eos(source_lengths, order), _with_eos(target_lengths, order)
     total = int(source.sum(dtype=np.int64))
-    accumulated = max(math.ceil(batch_tokens / device_tokens), world)
+    accumulated = parts_of_update(batch_tokens, device_tokens, world)
     budget = math.ceil(total / (math.ceil(total / batch_tokens) * accumulated))
     bounds = _cut((source, budget), (target, TARGET_ROOM * budget))
     micro_batches = [order[begin:end] for begin, end in pairwise(bounds)]
     tokens = np.add.reduceat(source, bounds[:-1], dtype=np.int64)
     return [[micro_batches[i] for i in group] for group in _grouped(tokens, accumulated, rng)]
+
+
+def parts_of_update(batch_tokens: int, device_tokens: int, world: int) -> int:
+    """How many micro-batches an update has: enough for its tokens, and one per rank."""
+    return max(math.ceil(batch_tokens / device_tokens), world)
 
 
 def _grouped(tokens: np.ndarray, size: int, rng: np.random.Generator) -> list[list[int]]:

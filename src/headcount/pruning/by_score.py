@@ -73,7 +73,7 @@ class ScoredHeads(Selection):
         self._step = min(self.steps, done + 1)
 
     def go_on_after(self, update: int) -> None:
-        """Go back to the step of this update: nothing else of a schedule is to be kept."""
+        """Go back to the step of this update: a schedule has no other state."""
         self.begin(update)
 
     def gates(self) -> Tensor:

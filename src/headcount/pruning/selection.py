@@ -104,7 +104,7 @@ class Selection(ABC):
         return {f"parameter.{i}": p.detach().cpu() for i, p in enumerate(self.parameters())}
 
     def go_on_after(self, update: int) -> None:  # noqa: B027
-        """Put back what follows from the number of the last update of the choice (from 1)."""
+        """Restore what follows from the last update of the choosing phase, counted from 1."""
 
     def load_state(self, state: dict[str, Tensor]) -> None:
         """Put back what `state` gave."""

@@ -51,7 +51,7 @@ class TrainingState:
     evaluations_since_best: int = 0
     stopped: str = ""
     processes: int = 0
-    """How many training began with, for which its updates were cut up; 0: as many as there are."""
+    """How many training began with: its updates are cut for them; 0 (older runs): for those now."""
     window: dict[str, Any] = field(default_factory=dict)
     """What had been summed up since the last logged line; see `metrics.Window`."""
 

@@ -7,7 +7,6 @@ and dropout is the same for any number of processes.
 
 from __future__ import annotations
 
-import math
 import signal
 import time
 import warnings
@@ -22,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.config import TrainingConfig
-from headcount.data.batches import Update, updates
+from headcount.data.batches import Update, parts_of_update, updates
 from headcount.data.shards import Shards
 from headcount.data.tokenizer import Tokenizer
 from headcount.distribution import Workers
@@ -194,8 +193,9 @@ class Trainer:
     def _notice_idle(self) -> None:
         """Say if there are more processes than an update of this training has micro-batches."""
         config, world = self.config, self.workers.world
-        parts = max(math.ceil(config.batch_tokens / config.device_tokens), self.progress.processes)
-        if self.progress.processes and self.workers.leader and world > parts:
+        began = self.progress.processes
+        parts = parts_of_update(config.batch_tokens, config.device_tokens, began)
+        if began and self.workers.leader and world > parts:
             warnings.warn(
                 Notice(
                     f"Each update of this training is work for {parts} of its {world} processes;"

@@ -118,9 +118,9 @@ def batch_losses(
 ) -> Losses:
     """Summed losses of a batch; padding positions never reach the output layer.
 
-    Each target token counts `weight` times; a teacher's states are compared at all source tokens,
-    so that they do not. The batch's own counts say how much is padding: reading the tensors would
-    stall a GPU.
+    Each target token counts `weight` times; a teacher's states are compared at every source token
+    and count once. The batch's own counts say how much is padding: reading the tensors would stall
+    a GPU.
     """
     padded = batch.source_tokens < batch.source.numel()
     memory, mask = model.encode(batch.source, padded)
