@@ -155,7 +155,7 @@ def _make_pruned(
         settings["penalty"] = 0.0
     elif model.way == "random":
         plain = options.out / Model(model.kind, model.speedup).name
-        baseline, keep = _randomscores(full, plain, sites, options)
+        baseline, keep = _random_scores(full, plain, sites, options)
         settings |= {"keep": keep, "by": "chosen"}
     else:
         settings |= {"speedup": model.speedup, "engine": options.engine, "batch": options.batch}
@@ -172,7 +172,7 @@ def _make_pruned(
     prune(baseline, corpus, folder, **settings, resume=folder.exists())
 
 
-def _randomscores(
+def _random_scores(
     full: Run, plain: Path, sites: Sequence[str], options: argparse.Namespace
 ) -> tuple[Path, dict[str, int]]:
     """A copy of the run whose head table says which heads to keep, and how many these are."""
@@ -331,6 +331,11 @@ def _options() -> argparse.Namespace:
     options.speedups = [float(each) for each in options.speedups.split(",")]
     options.ways = options.ways.split(",")
     options.models = options.models and options.models.split(",")
+    possible = {Model(*each).name for each in product(SETS, options.speedups, options.ways)}
+    possible |= {Model("rival", speedup).name for speedup in options.speedups} | {"control"}
+    unknown = set(options.models or ()) - possible
+    if unknown:
+        parser.error(f"--models {','.join(sorted(unknown))}: of {', '.join(sorted(possible))}")
     for name in ("beams", "batches"):
         setattr(options, name, [int(each) for each in getattr(options, name).split(",")])
     if options.rival_updates is None:

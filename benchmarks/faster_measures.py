@@ -82,7 +82,8 @@ def speeds_of(
         with TemporaryDirectory() as temporary:
             tasks = []
             for number, run in enumerate(runs):
-                encoded = [run.source_tokenizer.encode(line) for line in some]
+                most = run.config.model.max_positions - 1
+                encoded = [run.source_tokenizer.encode(line)[:most] for line in some]
                 sources = sorted((tokens for tokens in encoded if tokens), key=len)
                 translate = engine.prepare(run, Path(temporary) / str(number), sources)
                 tasks.append(
