@@ -24,8 +24,10 @@ from headcount.heads import SITES, Head
 from headcount.model.gating import remove_heads
 from headcount.model.transformer import Transformer, full_layout
 from headcount.run import (
+    PRUNING,
     Run,
     all_finite,
+    load_config,
     load_heads,
     load_run,
     open_run,
@@ -203,6 +205,16 @@ def test_a_run_of_a_newer_version(copy: Path) -> None:
 def test_not_a_run_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"not a run folder: it has no config\.yaml"):
         load_run(tmp_path)
+
+
+def test_a_pruning_that_is_not_finished_says_how_to_go_on(tmp_path: Path) -> None:
+    (tmp_path / PRUNING).write_text("{}", encoding="utf-8")
+    with pytest.raises(UserError, match="not finished.*--resume"):
+        load_run(tmp_path)
+
+
+def test_the_shipped_model_has_its_settings_by_name() -> None:
+    assert load_config(Path("demo")).model.heads == 8
 
 
 def test_open_run_takes_a_run_or_its_folder(run_folder: Path) -> None:

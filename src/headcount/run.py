@@ -26,6 +26,7 @@ from headcount.yaml_reading import read_yaml
 CONFIG = "config.yaml"
 WEIGHTS = "model.safetensors"
 HEADS = "heads.json"
+PRUNING = "pruning.json"
 SOURCE_TOKENIZER = "tokenizer.src.json"
 TARGET_TOKENIZER = "tokenizer.tgt.json"
 FREQUENCIES = "frequencies.json"
@@ -150,6 +151,12 @@ def _load_frequencies(path: Path, size: int) -> np.ndarray | None:
 
 def load_config(folder: Path) -> Config:
     """The resolved configuration of a run folder."""
+    folder = resolve_run(folder)
+    if not (folder / CONFIG).is_file() and (folder / PRUNING).is_file():
+        raise UserError(
+            f"{folder} is a pruning that is not finished.",
+            "Call `headcount prune` as before, with --resume.",
+        )
     if not (folder / CONFIG).is_file():
         raise UserError(
             f"{folder} is not a run folder: it has no {CONFIG}.",

@@ -277,8 +277,8 @@ def _estimate(
         f"{found.parameters / 1e6:.1f} million parameters,"
         f" {found.flops_per_source_token / 1e6:.0f} MFLOPs per source token"
         f" ({found.length} tokens per sentence), {found.precision}; at {found.peak_tflops:g} TFLOPS"
-        f" x {found.efficiency:g} per device and {found.link_gigabytes:g} GB/s between them."
-        " docs/scaling.md has the formula.",
+        f" (--peak) x {found.efficiency:g} per device and {found.link_gigabytes:g} GB/s between"
+        " them. docs/scaling.md has the formula.",
         soft_wrap=True,
     )
 
@@ -288,19 +288,27 @@ def _estimate_table(found: Estimate) -> Table:
 
     limit = "" if found.minutes is None else f", or {found.minutes:g} minutes if these end first"
     table = Table(title=f"{found.updates:,} updates{limit}", title_justify="left")
-    titles = ("devices", "hours", "s per update", "memory", "sent per update", "micro-batch")
+    titles = ("devices", "time", "s per update", "memory", "sent per update", "micro-batch")
     for title in titles:
         table.add_column(title, justify="right")
     for row in found.rows:
         table.add_row(
             str(row.devices),
-            f"{row.hours:.1f}" if row.hours >= 0.1 else f"{row.hours:.2g}",
+            _duration(row.hours),
             f"{row.seconds_per_update:.2g}",
             f"{row.memory_bytes / 1e9:.1f} GB",
             f"{row.bytes_sent_per_update / 1e6:.0f} MB",
             f"{row.device_tokens} tokens",
         )
     return table
+
+
+def _duration(hours: float) -> str:
+    """Hours, or minutes or seconds where it is less."""
+    for unit, size in (("h", 1.0), ("min", 60.0)):
+        if hours * size >= 1:
+            return f"{hours * size:.1f} {unit}"
+    return f"{hours * 3600:.2g} s"
 
 
 def _recipe_and_folder(

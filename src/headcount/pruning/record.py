@@ -21,10 +21,8 @@ from headcount.heads import kind_of
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
-from headcount.run import WEIGHTS, Run, resolve_run
+from headcount.run import PRUNING, WEIGHTS, Run, resolve_run
 from headcount.yaml_reading import plain_reason
-
-PRUNING = "pruning.json"
 
 Record = dict[str, Any]
 

@@ -173,7 +173,7 @@ class PruneSettings(Section):
         if self.from_scratch and method.scores:
             raise ValueError("a model trained from scratch has no scores to prune by")
         if self.updates == 0 and method.learned:
-            raise ValueError("gates are learned: only pruning by a score works without training")
+            raise ValueError("--updates 0: only pruning by a score works without training")
         if method.scores and self.updates != 0 and self.train_only == ("gates",):
             raise ValueError("pruning by a score has no gates to train; use --no-finetune")
         if not self.sites:

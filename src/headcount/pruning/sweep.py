@@ -34,7 +34,6 @@ from headcount.pruning.methods import EXACT, canonical
 from headcount.pruning.process import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import (
-    PRUNING,
     Record,
     is_finished,
     new_record,
@@ -42,7 +41,7 @@ from headcount.pruning.record import (
     same_record,
 )
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
-from headcount.run import Run, load_run, regroup
+from headcount.run import PRUNING, Run, load_run, regroup
 from headcount.scoring import read_pair, score
 from headcount.translation import translate_lines
 

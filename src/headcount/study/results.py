@@ -25,10 +25,10 @@ from headcount.config import Config
 from headcount.errors import UserError
 from headcount.files import inside, parsing, read_json
 from headcount.heads import Head, HeadLayout, HeadTable
-from headcount.pruning.record import PRUNING, read_record
+from headcount.pruning.record import read_record
 from headcount.ranking.rank import Provenance
 from headcount.role.result import ROLES, Roles
-from headcount.run import CONFIG, HEADS, load_config
+from headcount.run import CONFIG, HEADS, PRUNING, load_config
 from headcount.study.recipe import FULL, KINDS, Model
 from headcount.study.score_model import ModelScores
 from headcount.training.metrics import read_metrics
