@@ -209,7 +209,7 @@ def test_not_a_run_folder(tmp_path: Path) -> None:
 
 def test_a_pruning_that_is_not_finished_says_how_to_go_on(tmp_path: Path) -> None:
     (tmp_path / PRUNING).write_text("{}", encoding="utf-8")
-    with pytest.raises(UserError, match="not finished.*--resume"):
+    with pytest.raises(UserError, match=r"not finished.*--resume"):
         load_run(tmp_path)
 
 
