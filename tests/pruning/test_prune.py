@@ -256,7 +256,7 @@ def test_interrupted_between_updates(
     with pytest.raises(KeyboardInterrupt, match="Stopped at update 4"):
         prune(baseline, corpus, tmp_path / "out", quick(keep=2), observe=interrupt)
     assert [path.name for path in list_checkpoints(tmp_path / "out")][-1] == "00000004"
-    with pytest.raises(UserError, match="not a run folder"):
+    with pytest.raises(UserError, match="not finished"):
         load_run(tmp_path / "out")
     run = prune(baseline, corpus, tmp_path / "out", quick(keep=2), resume=True)
     assert run.model.heads.count("enc") == 2
