@@ -74,6 +74,20 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> None:
+    command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
+    assert "--finetune" not in command
+    assert "--learning-rate" not in command
+    recipe.write_text(
+        STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 6\n  learning_rate: 0.001")
+    )
+    command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
+    assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001" in command
+    recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 10"))
+    with pytest.raises(UserError, match="more than the 9 updates"):
+        load_study(recipe)
+
+
 def test_the_pairs_of_a_corpus_are_chosen_when_it_is_fetched(recipe: Path, tmp_path: Path) -> None:
     recipe.write_text(STUDY.replace("[training.updates=7]", "[data.pairs=70]"))
     stages = plan(recipe)

@@ -119,10 +119,14 @@ def _prune_stage(
     study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path
 ) -> Stage:
     run = folder / "runs" / model.id
-    updates = study.pruning_of(pair).updates
+    pruning = study.pruning_of(pair)
     command = [HEADCOUNT, "prune", str(folder / "runs" / str(model.baseline))]
     command += ["--train", str(corpus), "--out", str(run), "--sites", ",".join(model.sites)]
-    command += ["--updates", str(updates), "--seed", str(model.seed)]
+    command += ["--updates", str(pruning.updates), "--seed", str(model.seed)]
+    if pruning.finetune is not None:
+        command += ["--finetune", str(pruning.finetune)]
+    if pruning.learning_rate is not None:
+        command += ["--learning-rate", f"{pruning.learning_rate:g}"]
     if model.penalty is not None:
         command += ["--penalty", f"{model.penalty:g}"]
     else:
@@ -133,7 +137,7 @@ def _prune_stage(
         needs.append(f"{pair.name}/full/rank")
     return Stage(
         f"{pair.name}/{_short(model, pair)}", "prune", tuple(command), (run,), tuple(needs),
-        (), ("--resume",), updates * SECONDS_AN_UPDATE,
+        (), ("--resume",), pruning.updates * SECONDS_AN_UPDATE,
     )  # fmt: skip
 
 

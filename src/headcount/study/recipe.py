@@ -53,6 +53,10 @@ class PruningConfig(Section):
 
     updates: Positive = 1500
     """Of each pruning."""
+    finetune: Count | None = None
+    """The last of them, with heads held fixed; by default a third."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    """Of the weights, instead of `prune`'s default."""
     encoder_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     encoder_keep: tuple[Count, ...] = ()
@@ -65,6 +69,14 @@ class PruningConfig(Section):
     """Which of `all_penalties` get a twin trained from scratch (Table 2)."""
     seeds: Positive = 1
     """Repeat every pruning with this many seeds."""
+
+    @field_validator("finetune")
+    @classmethod
+    def _part_of_updates(cls, value: int | None, info: Any) -> int | None:
+        updates = info.data.get("updates")
+        if value is not None and updates is not None and value > updates:
+            raise ValueError(f"more than the {updates} updates of a pruning")
+        return value
 
     @field_validator("scratch_penalties")
     @classmethod
