@@ -10,6 +10,7 @@ Models, all made from RUN with the same number of updates on the same corpus:
     ... distil              the same with RUN as the teacher, word by word
     ... sequence            with RUN's translations as training text (the last of the three only)
     ... random              as many of everything as the plain one kept in each layer, at random
+    ... distil-random       as many as `distil` kept, at random, with the teacher (only if asked)
     rival                   the largest smaller model that is as fast, trained from scratch for the
                             updates of RUN's own training and of the pruning together
 
@@ -148,19 +149,21 @@ def _make_pruned(
     settings: dict[str, Any] = {
         "sites": sites,
         "updates": options.updates,
+        "finetune": options.finetune,
         "train_only": "encoder,decoder",
         "learning_rate": options.learning_rate,
     }
     if model.kind == "control":
         settings["penalty"] = 0.0
-    elif model.way == "random":
-        plain = options.out / Model(model.kind, model.speedup).name
+    elif model.way.endswith("random"):
+        taught = model.way.removesuffix("random").removesuffix("-")
+        plain = options.out / Model(model.kind, model.speedup, taught).name
         baseline, keep = _random_scores(full, plain, sites, options)
         settings |= {"keep": keep, "by": "chosen"}
     else:
         settings |= {"speedup": model.speedup, "engine": options.engine, "batch": options.batch}
         settings["costs"] = costs  # one price list for all, so that sizes can be compared
-    if model.way == "distil":
+    if model.way.startswith("distil"):
         settings |= {"distil": options.distil, "teacher": options.run}
     if model.way == "sequence":
         corpus = options.out / "translated"
@@ -306,11 +309,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--engine", default="ctranslate2", choices=list(ENGINES))
     parser.add_argument("--batch", type=int, default=1, help="at which targets are to be met")
     parser.add_argument(
-        "--ways", default=",distil,random,sequence", help="empty: without a teacher"
+        "--ways",
+        default=",distil,random,sequence",
+        help="empty: without a teacher; also distil-random",
     )
     parser.add_argument("--models", help="names such as units-1.5-distil,rival-1.5: only these")
     parser.add_argument("--untimed", action="store_true", help="make and score models, no more")
     parser.add_argument("--updates", type=int, default=1000, help="of every pruning")
+    parser.add_argument("--finetune", type=int, help="the last of them, with the choice held fixed")
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--distil", type=float, default=0.5, help="the teacher's share")
     parser.add_argument("--pairs", type=int, help="to translate for `sequence`; 0: all")

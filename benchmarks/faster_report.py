@@ -14,7 +14,7 @@ COLOURS = {
     "blocks": "#d55e00",
     "rival": "#cc79a7",
 }
-MARKS = {"": "o", "distil": "D", "sequence": "s", "random": "x"}
+MARKS = {"": "o", "distil": "D", "sequence": "s", "random": "x", "distil-random": "+"}
 
 
 def table(result: dict[str, Any]) -> str:
