@@ -150,6 +150,7 @@ def _make_pruned(
         "sites": sites,
         "updates": options.updates,
         "finetune": options.finetune,
+        "precision": options.precision,
         "train_only": "encoder,decoder",
         "learning_rate": options.learning_rate,
     }
@@ -318,6 +319,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--updates", type=int, default=1000, help="of every pruning")
     parser.add_argument("--finetune", type=int, help="the last of them, with the choice held fixed")
     parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--precision", help="while training; default: as RUN was trained")
     parser.add_argument("--distil", type=float, default=0.5, help="the teacher's share")
     parser.add_argument("--pairs", type=int, help="to translate for `sequence`; 0: all")
     parser.add_argument(

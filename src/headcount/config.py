@@ -33,6 +33,7 @@ REMOVED: dict[tuple[str, str], float] = {
 
 Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Precision = Literal["auto", "float32", "bf16"]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -308,8 +309,8 @@ class TrainingConfig(Section):
     """With a teacher: the share of the target distribution that is the teacher's."""
     distil_states: Annotated[float, Field(ge=0)] = 0.0
     """With a teacher: weight of the mean squared difference of encoder states; 0: none."""
-    precision: Literal["auto", "float32", "bf16"] = "auto"
-    """`auto`: bf16 on GPUs, float32 elsewhere."""
+    precision: Precision = "auto"
+    """`auto`: bf16 on GPUs, float32 elsewhere. Processors with bf16 are faster with it too."""
     log_every: Positive = 100
     """Updates between two lines of `metrics.jsonl`."""
     evaluate_every: Positive = 2000

@@ -127,6 +127,21 @@ def test_a_teacher_changes_what_is_learned(baseline: Path, corpus: Path, tmp_pat
     assert changes["alone"] > 2 * abs(changes["taught"])
 
 
+def test_bf16_changes_rounding_alone(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    runs = {
+        name: prune(baseline, corpus, tmp_path / name, keep=2, updates=6, precision=name)
+        for name in ("float32", "bf16")
+    }
+    default = prune(baseline, corpus, tmp_path / "default", keep=2, updates=6)
+    weights = {name: torch.nn.utils.parameters_to_vector(run.model.parameters())
+               for name, run in (*runs.items(), ("default", default))}  # fmt: skip
+    assert torch.equal(weights["default"], weights["float32"])
+    assert not torch.equal(weights["bf16"], weights["float32"])
+    assert weights["bf16"].dtype == torch.float32
+    assert torch.allclose(weights["bf16"], weights["float32"], atol=0.02)
+    assert runs["bf16"].config.training.precision == "bf16"
+
+
 def test_decoder_stays_fixed_while_encoder_heads_are_pruned(
     baseline: Path, corpus: Path, tmp_path: Path
 ) -> None:

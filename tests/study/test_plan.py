@@ -79,10 +79,12 @@ def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> 
     assert "--finetune" not in command
     assert "--learning-rate" not in command
     recipe.write_text(
-        STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 6\n  learning_rate: 0.001")
+        STUDY.replace(
+            "  updates: 9", "  updates: 9\n  finetune: 6\n  learning_rate: 0.001\n  precision: bf16"
+        )
     )
     command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
-    assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001" in command
+    assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001 --precision bf16" in command
     recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 10"))
     with pytest.raises(UserError, match="more than the 9 updates"):
         load_study(recipe)

@@ -51,6 +51,11 @@ LEARNING_RATE = typer.Option(5e-4, "--learning-rate", help="Of the weights.")
 BATCH_TOKENS = typer.Option(
     None, "--batch-tokens", help="Source tokens per update. Default: as the run was trained."
 )
+PRECISION = typer.Option(
+    None,
+    "--precision",
+    help="While training: float32, bf16, auto. Default: as the run was trained.",
+)
 SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
 
@@ -121,6 +126,7 @@ def prune(
         None, "--warmup", help="Updates until the penalty has its full weight."
     ),
     batch_tokens: int | None = BATCH_TOKENS,
+    precision: str | None = PRECISION,
     distil: float | None = typer.Option(
         None,
         "--distil",
@@ -180,6 +186,7 @@ def prune(
         gate_learning_rate=gate_learning_rate,
         warmup=warmup,
         batch_tokens=batch_tokens,
+        precision=precision,
         distil=distil,
         teacher=teacher,
         distil_states=distil_states,
@@ -247,6 +254,7 @@ def prune_sweep(
     from_scratch: bool = FROM_SCRATCH,
     learning_rate: float = LEARNING_RATE,
     batch_tokens: int | None = BATCH_TOKENS,
+    precision: str | None = PRECISION,
     jobs: int = typer.Option(1, "--jobs", min=1, help="Processes on this machine."),
     json: bool = JSON,
     quiet: bool = QUIET,
@@ -269,6 +277,7 @@ def prune_sweep(
         from_scratch=from_scratch,
         learning_rate=learning_rate,
         batch_tokens=batch_tokens,
+        precision=precision,
         seed=seed,
     )
     try:

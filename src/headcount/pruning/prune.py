@@ -53,6 +53,7 @@ def prune(
     warmup: int | None = None,
     patience: int = 200,
     batch_tokens: int | None = None,
+    precision: str | None = None,
     distil: float | None = None,
     teacher: Path | str | None = None,
     distil_states: float | None = None,

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 
 from headcount.bench.costs import Costs
 from headcount.bench.engines import ENGINES
-from headcount.config import Config, Count, Positive, Section, TrainingConfig
+from headcount.config import Config, Count, Positive, Precision, Section, TrainingConfig
 from headcount.errors import UserError
 from headcount.heads import (
     ALL_SITES,
@@ -87,6 +87,7 @@ class PruneSettings(Section):
     warmup              updates until the penalty has its full weight
     patience            updates without a change after which gates have settled
     batch_tokens        source tokens per update
+    precision           of the matrix products while training; by default as the run was trained
     distil              the share of the target distribution that is a teacher's; None: no teacher
     teacher             a run with the same vocabulary; by default the run that is pruned
     distil_states       weight of the mean squared difference from the teacher's encoder states
@@ -115,6 +116,7 @@ class PruneSettings(Section):
     warmup: Count | None = None
     patience: Positive = 200
     batch_tokens: Positive | None = None
+    precision: Precision | None = None
     distil: Annotated[float, Field(gt=0, le=1)] | None = None
     teacher: Path | None = None
     distil_states: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
@@ -252,6 +254,7 @@ class PruneSettings(Section):
                 "seed": self.seed,
                 "updates": updates,
                 "batch_tokens": tokens,
+                "precision": self.precision or baseline.precision,
                 "device_tokens": min(tokens, baseline.device_tokens),
                 "log_every": max(1, min(20, updates // 10)),
                 "evaluate_every": max(1, updates // 5),

@@ -123,10 +123,10 @@ def _prune_stage(
     command = [HEADCOUNT, "prune", str(folder / "runs" / str(model.baseline))]
     command += ["--train", str(corpus), "--out", str(run), "--sites", ",".join(model.sites)]
     command += ["--updates", str(pruning.updates), "--seed", str(model.seed)]
-    if pruning.finetune is not None:
-        command += ["--finetune", str(pruning.finetune)]
-    if pruning.learning_rate is not None:
-        command += ["--learning-rate", f"{pruning.learning_rate:g}"]
+    for name in ("finetune", "learning_rate", "precision"):
+        value = getattr(pruning, name)
+        if value is not None:
+            command += [f"--{name.replace('_', '-')}", f"{value}"]
     if model.penalty is not None:
         command += ["--penalty", f"{model.penalty:g}"]
     else:

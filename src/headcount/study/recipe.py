@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 
-from headcount.config import Config, Count, Positive, Section
+from headcount.config import Config, Count, Positive, Precision, Section
 from headcount.errors import UserError
 from headcount.files import require_file
 from headcount.heads import SITES
@@ -57,6 +57,8 @@ class PruningConfig(Section):
     """The last of them, with heads held fixed; by default a third."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """Of the weights, instead of `prune`'s default."""
+    precision: Precision | None = None
+    """Of the matrix products while pruning; by default as the model was trained."""
     encoder_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     encoder_keep: tuple[Count, ...] = ()
