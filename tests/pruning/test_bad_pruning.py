@@ -13,6 +13,7 @@ import pytest
 from headcount.cli import main
 from headcount.errors import UserError
 from headcount.model.gating import remove_heads
+from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import make_settings
 from headcount.run import load_run
 
@@ -33,7 +34,8 @@ def fails(
         before = {p: p.stat().st_mtime_ns for p in baseline.rglob("*")}
         out = tmp_path / "out"
         there = out.exists()
-        arguments = [verb, run, "--train", train, "--out", out, *more]
+        arguments = [verb, run, "--train", train, *more]
+        arguments += [] if "--plan" in more else ["--out", out]
         monkeypatch.setattr("sys.argv", ["headcount", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
             main()
@@ -75,6 +77,7 @@ def fails(
         (["--plan", "--by", "random", "--keep", 1], "--by means nothing with --plan"),
         (["--plan", "--distil", 0.5], "--distil means nothing with --plan"),
         (["--plan", "--seed", 1], "--seed means nothing with --plan"),
+        (["--plan", "--out", "out"], "--out means nothing with --plan. Leave it out."),
         (["--keep", 1, "--distil-states", -1], "--distil-states -1"),
         (["--keep", 1, "--teacher", "nowhere"], "nowhere is not a run folder"),
         (["--keep", 1, "--sites", "encoder"], "Unknown site 'encoder'"),
@@ -187,16 +190,37 @@ def test_settings_from_python() -> None:
         make_settings(keep=1, by="random", steps=0)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "high"])
+@pytest.mark.parametrize("verb", ["prune", "prune-sweep"])
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("mine", float("nan")), ("mine", float("inf")), ("mine", "high"), ("lrp", float("nan"))],
+)
 def test_a_column_that_is_not_all_numbers(
-    fails: Fail, baseline: Path, tmp_path: Path, value: Any
+    fails: Fail, baseline: Path, tmp_path: Path, column: str, value: Any, verb: str
 ) -> None:
     """Heads are never chosen by such scores without a word."""
     run = shutil.copytree(baseline, tmp_path / "run")
     heads = load_run(run).model.heads.heads()
-    rows = [{"head": str(head), "mine": 0.5} for head in heads]
-    rows[1]["mine"] = value
+    rows = [{"head": str(head), column: 0.5} for head in heads]
+    rows[1][column] = value
     (run / "analysis").mkdir(exist_ok=True)
     (run / "analysis" / "head-table.json").write_text(json.dumps(rows))
-    line = fails("--by", "mine", "--keep", 1, "--updates", 2, run=run)
-    assert "mine" in line
+    line = fails("--by", column, "--keep", 1, "--updates", 2, run=run, verb=verb)
+    assert column in line
+
+
+def test_damaged_text_leaves_no_folder_unless_a_pruning_had_begun(
+    fails: Fail, baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """Text is read in full only after the record is written: a refusal takes that back."""
+    damaged = shutil.copytree(corpus, tmp_path / "damaged", ignore=lambda *_: {"prepared"})
+    with (damaged / "train.en").open("a") as file:
+        file.write("the cat\n")
+    command = ("--keep", 1, "--by", "random", "--no-finetune")
+    assert "121 lines" in fails(*command, train=damaged)
+    settings = make_settings(keep=1, by="random", updates=0).resolved(load_run(baseline).config)
+    record = open_record(
+        tmp_path / "out", new_record(load_run(baseline), damaged, settings), resume=False
+    )
+    assert "121 lines" in fails(*command, "--resume", train=damaged)
+    assert read_record(tmp_path / "out") == json.loads(json.dumps(record))

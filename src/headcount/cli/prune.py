@@ -60,10 +60,10 @@ SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
 
 PLANNED = (
-    *("run", "train", "out", "plan", "keep", "even", "speedup", "engine", "batch"),
+    *("run", "train", "plan", "keep", "even", "speedup", "engine", "batch"),
     *("sites", "ff_block", "json", "quiet"),
 )
-"""What `--plan` looks at; any other option is about a training that will not take place."""
+"""What `--plan` looks at; any other option is about a pruning that will not take place."""
 
 
 def prune(

@@ -110,8 +110,8 @@ def measured_scores(
     """
     heads = run.model.heads.heads(settings.sites)
     measure, sites = str(settings.by), settings.sites
-    column = numbers_of(run, sites).get(measure, {})
-    if measure in MEASURES and (not set(heads) <= set(column) or _is_old(run, measure, sites)):
+    column = known_scores(run, measure, sites)
+    if column is None:
         source, target = (corpus.path("dev", side) for side in ("source", "target"))
         reference = target if run.config.model.decoder_layers else None
         column = rank(
@@ -119,6 +119,13 @@ def measured_scores(
         )[measure]
     last = min(column.values(), default=0.0) - 1
     return {head: float(column.get(head, last)) for head in heads}
+
+
+def known_scores(run: Run, name: str, sites: Sequence[str]) -> dict[Head, float] | None:
+    """A column of the head table; None where it is a measure that has yet to be measured."""
+    column = numbers_of(run, sites).get(name, {})
+    lacking = not set(run.model.heads.heads(sites)) <= set(column)
+    return None if name in MEASURES and (lacking or _is_old(run, name, sites)) else column
 
 
 def numbers_of(run: Run, sites: Sequence[str]) -> dict[str, dict[Head, float]]:

@@ -12,6 +12,7 @@ from headcount.files import owned
 from headcount.progress import Progress, silent
 from headcount.pruning.process import Pruning, check_corpus, close, warn
 from headcount.pruning.record import (
+    forgotten_if_refused,
     is_begun,
     new_record,
     open_record,
@@ -90,13 +91,19 @@ def prune(
         check_corpus(source, train)
         training = settings.training(source.config.training, source.folder)
         example = load_teacher(training, source, workers.device)
+        new = workers.leader and not is_begun(out)
         if workers.leader:
-            costs = None if is_begun(out) else known_costs(source, train, settings, progress, costs)
+            costs = known_costs(source, train, settings, progress, costs) if new else None
             open_record(out, new_record(source, train, settings, training.teacher, costs), resume)
         workers.wait()
         record = read_record(out)
         if "after" not in record:
-            Pruning(source, train, out, settings, record, progress, observe, workers, example).run()
+            with forgotten_if_refused(out, new):  # damaged text, or nothing to measure scores on
+                pruning = Pruning(
+                    source, train, out, settings, record, progress, observe, workers, example
+                )
+            pruning.run()
+            del pruning
         del source, example  # a large model is not to be in memory twice
         gc.collect()
         if workers.leader and settings.speedup and "speed" not in record:

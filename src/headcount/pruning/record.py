@@ -6,6 +6,8 @@ recognised, and `--resume` checks that baseline and settings are the same.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -136,6 +138,19 @@ def open_record(out: Path, record: Record, resume: bool) -> Record:
         return same_record(out, record)
     write_record(out, record)
     return record
+
+
+@contextmanager
+def forgotten_if_refused(out: Path, new: bool) -> Iterator[None]:
+    """Remove a new record, and its folder if that is empty then, where bad input ends the work."""
+    try:
+        yield
+    except UserError:
+        if new:
+            (out / PRUNING).unlink(missing_ok=True)
+            with suppress(OSError):
+                out.rmdir()
+        raise
 
 
 def read_record(folder: Path) -> Record:

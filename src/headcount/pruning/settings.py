@@ -24,7 +24,7 @@ from headcount.heads import (
     parse_sites,
     stack_of,
 )
-from headcount.pruning.by_score import numbers_of
+from headcount.pruning.by_score import known_scores, numbers_of
 from headcount.pruning.methods import (
     EXACT,
     GATES,
@@ -346,10 +346,11 @@ def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]
 
 
 def check_choice(settings: PruneSettings, run: Run) -> None:
-    """Stop if `by` is neither a method nor a column of the head table."""
+    """Stop if `by` is neither a method nor a column of the head table, or if that is damaged."""
     name = settings.method.name
     if name in MEASURES:
         check_sites(name, settings.sites)
+        known_scores(run, name, settings.sites)  # read now: a refusal should leave nothing behind
     if name in METHODS:
         return
     numeric = [column for column, values in numbers_of(run, settings.sites).items() if values]
