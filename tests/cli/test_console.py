@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
-from headcount.cli.console import SafeConsole, StatusLine, clock
+from headcount.cli.console import LINE_SECONDS, SafeConsole, StageReporter, StatusLine, clock
 from headcount.cli.train import TrainingDisplay
 from headcount.config import TrainingConfig
 
@@ -57,6 +58,30 @@ def test_without_bleu_the_loss_is_shown() -> None:
 
 def test_escape_sequences_are_shown_not_obeyed() -> None:
     assert drawn("a\x1b[31mb\x9bc", 80) == [r"a\x1b[31mb\x9bc"]
+
+
+def test_a_long_stage_prints_a_line_now_and_then_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    console = SafeConsole(file=io.StringIO(), highlight=False, markup=False)
+    monkeypatch.setattr("headcount.cli.console.remarks", console)
+    now = 1000.0
+    monkeypatch.setattr("headcount.cli.console.time.monotonic", lambda: now)
+    report, quiet = StageReporter(False), StageReporter(True)
+    for done in range(15):  # one every ten seconds
+        for each in (report, quiet):
+            each("Timing", done, 14)
+        now += LINE_SECONDS / 3
+    report("Pruning", 1, None)
+    now += LINE_SECONDS
+    report("Pruning", 70, None)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    of_time = re.compile(r"\d\d:\d\d:\d\d ")
+    shown = [of_time.sub("", line) for line in lines]
+    steps = [f"Timing: {done} of 14" for done in (3, 6, 9, 12)]
+    assert shown == [*steps, "Timing: done.", "Pruning: 70"]
+    assert sum(bool(of_time.match(line)) for line in lines) == 5
 
 
 def test_clock() -> None:

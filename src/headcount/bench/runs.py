@@ -199,6 +199,8 @@ def bench(
                 1 - translation_products(run.model, lengths, targets) / full,
             )
         )
+    if memory:
+        progress("Memory", len(runs), len(runs))
     return measured
 
 

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
@@ -169,12 +170,20 @@ def progress_bar(quiet: bool) -> Iterator[Progress]:
         yield progress
 
 
+LINE_SECONDS = 30.0
+"""How often a long stage prints a line where there is no terminal for its bar."""
+
+
 class StageReporter:
-    """Shows a bar for each stage of a long task, and a line when the stage is done."""
+    """Shows a bar for each stage of a long task, and a line when the stage is done.
+
+    Where there is no terminal, as in a log, a long stage prints a line now and then instead.
+    """
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
         self.stage: str | None = None
+        self.said = 0.0
         self.bar: Progress | None = None
 
     def __call__(self, stage: str, done: int, total: int | None) -> None:
@@ -183,7 +192,7 @@ class StageReporter:
             return
         if stage != self.stage:
             self.close()
-            self.stage = stage
+            self.stage, self.said = stage, time.monotonic()
             self.bar = _bar(disable=not remarks.is_terminal)
             self.bar.add_task(stage, total=total)
             self.bar.start()
@@ -192,6 +201,10 @@ class StageReporter:
             if total is not None and done >= total:
                 self.close()
                 remarks.print(f"{stage}: done.")
+            elif not remarks.is_terminal and time.monotonic() >= self.said + LINE_SECONDS:
+                self.said = time.monotonic()
+                so_far = f"{done}" if total is None else f"{done} of {total}"
+                remarks.print(f"{time.strftime('%H:%M:%S')} {stage}: {so_far}", soft_wrap=True)
 
     def close(self) -> None:
         """Remove the bar from the screen; a second call for the same stage does nothing."""
