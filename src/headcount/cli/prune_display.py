@@ -37,6 +37,8 @@ def plan_table(plan: Plan, title: str) -> Table:
 
 def plan_lines(plan: Plan) -> str:
     """Below the table: how it was measured, and whether a speed that was asked for is possible."""
+    from headcount.pruning.timed import ASK_FOR_LESS
+
     costs, together = plan.costs, plan.rows[-1]
     lines = [
         f"{costs.engine}, batch {costs.batch}, beam {costs.beam}: {1e3 * costs.full:.2f} ms per"
@@ -46,7 +48,7 @@ def plan_lines(plan: Plan) -> str:
     if plan.asked is not None and plan.percent is None:
         lines.append(
             f"{plan.asked:g} times as fast is out of reach: without anything at these sites the"
-            f" model is {together.ceiling:.2f} times as fast. Ask for less, or name more --sites."
+            f" model is {together.ceiling:.2f} times as fast. {ASK_FOR_LESS}"
         )
     elif plan.asked is not None:
         lines.append(

@@ -39,6 +39,19 @@ STIFFNESS = 40.0
 CLOSE = 0.01
 """The expected time is at its goal when it is no further away than this share of the full time."""
 
+ASK_FOR_LESS = (
+    "Ask for less, or name more --sites; if the machine was busy, the times are rough: measure"
+    " again when it is idle."
+)
+"""What to do about a speed-up that is out of reach."""
+
+ROUNDING = 1e-4
+"""How far a sum of prices may be from the measured time of its model, as a share of it.
+
+`measure_costs` makes both equal but for single precision. A model with a head more or less differs
+by far more, unless heads cost nothing in its engine.
+"""
+
 
 class TimedGates(HardConcreteGates):
     """Gates that bring the expected time to `1 / speedup` of the full model's.
@@ -199,7 +212,7 @@ def known_costs(
             f"--speedup {settings.speedup:g}: without anything at {','.join(settings.sites)}"
             f" {run.folder} is {most:.2f} times as fast ({engine}, batch {batch}, beam"
             f" {costs.beam}).",
-            "Ask for less, or name more --sites.",
+            ASK_FOR_LESS,
         )
     return costs
 
@@ -217,7 +230,7 @@ def check_costs(costs: Costs, run: Run, sites: Sequence[str], engine: str, batch
     if missing := costs.unpriced(layout, sites):
         raise UserError(f"The price list has no price for {', '.join(missing)}.", remedy)
     share = costs.seconds(layout) / costs.full
-    if not abs(share - 1) <= CLOSE:
+    if not abs(share - 1) <= ROUNDING:
         raise UserError(
             f"The prices are those of another model: by them {run.folder} takes {share:.2f} times"
             " the time that was measured.",
