@@ -276,7 +276,9 @@ def test_json_that_no_program_wrote(tmp_path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("a: 1\nb: {c: 1, c: 2}\n", "the key 'c' is there twice"),
+        ("a: 1\nb: {c: 1, c: 2}\n", "YAML: line 2: the key 'c' is there twice. Fix the file.$"),
+        ("a: 1\nb: {c: 1\n", "YAML: line 3: expected ',' or '}', but got '<stream end>'. Fix"),
+        ("a: \x00\n", "special characters are not allowed. Fix the file.$"),
         ("[" * 2000, "nested too deeply"),
         ("a: !!python/object/apply:os.system [true]", "could not determine a constructor"),
         ("- 1\n", "holds no settings"),

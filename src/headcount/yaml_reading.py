@@ -38,15 +38,22 @@ def read_yaml(path: Path, required: bool = False) -> dict[str, Any]:
     try:
         settings = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError) as error:
-        reason = " ".join(str(error).split())
-        if isinstance(error, RecursionError):
-            reason = "it is nested too deeply"
-        raise UserError(f"{path} is not valid YAML: {visible(reason)}.", "Fix the file.") from error
+        reason = visible(" ".join(_reason(error).split()))
+        raise UserError(f"{path} is not valid YAML: {reason}.", "Fix the file.") from error
     if settings is None and not required:
         return {}
     if not isinstance(settings, dict):
         raise UserError(f"{path} holds no settings.", "It should be a YAML mapping of sections.")
     return settings
+
+
+def _reason(error: Exception) -> str:
+    """Why a text is no YAML; the library itself would name "<unicode string>" as the place."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark and error.problem:
+        return f"line {error.problem_mark.line + 1}: {error.problem}"
+    return str(error).partition(' in "<unicode string>"')[0]
 
 
 def apply_override(settings: dict[str, Any], override: str) -> None:
