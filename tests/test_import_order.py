@@ -13,8 +13,8 @@ import headcount
 
 PACKAGE = Path(headcount.__file__).parent
 FOUNDATION = (
-    "bootstrap", "config", "distribution", "errors", "files", "heads", "progress",
-    "picture", "registry", "yaml_reading",
+    "bootstrap", "config", "distribution", "errors", "files", "heads", "processes",
+    "progress", "picture", "registry", "yaml_reading",
 )  # fmt: skip
 """Modules of the package itself that import no stage."""
 ORDER = (

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 
 from headcount.data.cleaning import spread
-from headcount.data.encoding import end_with_parent
 from headcount.errors import UserError
 from headcount.files import read_lines
 from headcount.heads import BLOCKS, SITES
@@ -30,6 +29,7 @@ from headcount.model.arithmetic import (
     unit_counts,
 )
 from headcount.model.decoding import GREEDY, Search
+from headcount.processes import end_with_parent
 from headcount.progress import Progress, silent
 from headcount.run import WEIGHTS, Run, load_config, load_run
 from headcount.training.preparation import find_corpus

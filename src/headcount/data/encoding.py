@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import signal
 import sys
-import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +20,6 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from itertools import chain, islice
-from multiprocessing.connection import wait
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -30,6 +28,7 @@ import numpy as np
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import bounded_lines
+from headcount.processes import end_with_parent
 
 BLOCK_LINES = 10_000
 BLOCKS_ALONE = 20  # each worker has to build its own table of words
@@ -201,21 +200,6 @@ def _start_worker(source: dict[str, Any], target: dict[str, Any], max_length: in
     _max_length = max_length
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process handles it for all
     end_with_parent()
-
-
-def end_with_parent() -> None:
-    """In a worker of any pool: end when the first process does, even if that was killed outright.
-
-    Otherwise it would wait for work for ever: it holds the other end of its own queue.
-    """
-    parent = multiprocessing.parent_process()
-
-    def watch() -> None:
-        if parent is not None:
-            wait([parent.sentinel])
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def _work(block: Block) -> EncodedBlock:

@@ -23,12 +23,12 @@ import torch
 from headcount.bench.runs import interleaved
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
-from headcount.data.encoding import end_with_parent
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
 from headcount.files import owned, parsing, read_json, write_csv, write_json
 from headcount.heads import SITES
 from headcount.model.arithmetic import count_parameters
+from headcount.processes import end_with_parent
 from headcount.progress import Progress, silent
 from headcount.pruning.methods import EXACT, canonical
 from headcount.pruning.process import check_corpus

@@ -8,7 +8,6 @@ is never taken for a finished one.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import os
@@ -26,6 +25,7 @@ from typing import Any
 from headcount import __version__
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
+from headcount.processes import end_command_with_parent
 from headcount.pruning.record import is_finished
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import read_metrics
@@ -166,14 +166,9 @@ def start(command: list[str], log: Path, threads: int) -> subprocess.Popen[bytes
             stdout=output,
             stderr=output,
             env=environment,
-            preexec_fn=_end_with_parent if sys.platform.startswith("linux") else None,
+            # A stage that outlived its study would collide with the next one.
+            preexec_fn=end_command_with_parent if sys.platform.startswith("linux") else None,
         )
-
-
-def _end_with_parent() -> None:
-    """A stage must end when the study is killed: otherwise it would collide with the next one."""
-    set_signal_at_parents_death = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
-    ctypes.CDLL(None).prctl(set_signal_at_parents_death, signal.SIGTERM)
 
 
 POLL_SECONDS = 0.2

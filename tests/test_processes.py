@@ -14,7 +14,7 @@ POOL = """
 import os, time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from headcount.data.encoding import end_with_parent
+from headcount.processes import end_with_parent
 pool = ProcessPoolExecutor(1, get_context("spawn"), end_with_parent)
 print(pool.submit(os.getpid).result(), flush=True)
 time.sleep(600)

@@ -1,0 +1,34 @@
+"""Processes that this one starts: they end when it does, even if it was killed outright.
+
+`distribution` is about processes that torchrun starts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import threading
+from multiprocessing.connection import wait
+
+
+def end_with_parent() -> None:
+    """In a worker of any pool: end when the first process does.
+
+    Otherwise it would wait for work for ever: it holds the other end of its own queue.
+    """
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def end_command_with_parent() -> None:
+    """In a command that is being started (`preexec_fn`, only on Linux): SIGTERM at that moment."""
+    set_signal_at_parents_death = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
+    ctypes.CDLL(None).prctl(set_signal_at_parents_death, signal.SIGTERM)
