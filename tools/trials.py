@@ -5,7 +5,7 @@
 Every trial is the base recipe with one thing changed, trained on the same number of source tokens
 of the corpus folder CORPUS. Trainings that are there already are not repeated, and interrupted ones
 go on. Heads are measured on the sentences of GOLD where it is given, else on dev sentences, and
-relevance on dev sentences. Writes results/trials/trials.json and docs/trials.md.
+relevance on dev sentences. Writes results/trials/ and the table of docs/results-trials.md.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from publish_results import RESULTS, ROOT
+from publish_results import RESULTS, ROOT, with_tables
 
 from headcount import rank, train
 from headcount.config import load_recipe
@@ -30,27 +30,13 @@ from headcount.training.metrics import FINAL, read_metrics
 from headcount.yaml_reading import read_yaml
 
 MEASURED = RESULTS / "trials" / "trials.json"
-PAGE = ROOT / "docs" / "trials.md"
+TABLE = RESULTS / "trials" / "tables" / "trials.md"
+PAGE = ROOT / "docs" / "results-trials.md"
 SENTENCES = 100
 """Dev sentences for relevance."""
 
 PARSED = 600
 """Sentences of the gold parses, at most."""
-
-HEAD = """\
-# Which setting makes heads specialise?
-
-Trials that each change one thing of one base, on the same text, for 2 million source tokens each,
-one seed; `base, second seed` shows how far chance alone goes. None is near its end: they say which
-settings bring specialised heads *early*, not what a model ends up with.
-
-    headcount data tatoeba-en-fr,debian-descriptions,libreoffice-help --pair en-fr --out DIR
-    python tools/trials.py recipes/trials.yaml --data DIR --conllu en_ewt-ud-dev.conllu
-
-Heads are measured on {text}, relevance on {sentences} dev sentences.
-Shares are the largest of any encoder head; for relations it is the better direction, best head
-against the best fixed offset, in per cent.
-"""
 
 
 def main() -> None:
@@ -76,10 +62,9 @@ def main() -> None:
         run = finished(base, settings, out)
         results[name] = {"changes": changes, **measured(run, arguments.data, arguments.conllu)}
         write_json(MEASURED, results)
+        write_text(TABLE, f"{table(results)}\n")
+        write_text(PAGE, with_tables(PAGE.read_text(encoding="utf-8"), RESULTS))
         print(f"{name}: {results[name]}", flush=True)
-    gold = arguments.conllu and f"{PARSED} sentences of {arguments.conllu.name}"
-    head = HEAD.format(text=gold or "dev sentences", sentences=SENTENCES)
-    write_text(PAGE, f"{head}\n{table(results)}\n")
 
 
 def finished(base: Path, settings: list[str], out: Path) -> Run:
