@@ -7,8 +7,9 @@ Models, all made from RUN with the same number of updates on the same corpus:
     control                 all of RUN, trained on for as long as the others
     heads, units, blocks    heads alone; with feed-forward units; with whole blocks too, each pruned
                             with `--speedup` in an engine (`--engine`, `--batch`)
+    shape                   the largest even shape that is fast enough, cut out by a score
     ... distil              the same with RUN as the teacher, word by word
-    ... sequence            with RUN's translations as training text (the last of the three only)
+    ... sequence            with RUN's translations as training text (blocks only)
     ... random              as many of everything as the plain one kept in each layer, at random
     ... distil-random       as many as `distil` kept, at random, with the teacher (only if asked)
     rival                   the largest smaller model that is as fast, trained from scratch for the
@@ -45,6 +46,7 @@ from headcount.errors import UserError
 from headcount.files import atomic_folder, read_json, write_json, write_text
 from headcount.heads import ALL_SITES, SITES, UNIT_SITES, HeadTable
 from headcount.model.arithmetic import count_parameters
+from headcount.pruning.methods import SHAPE
 from headcount.pruning.prune import prune
 from headcount.pruning.record import is_finished, read_record
 from headcount.pruning.timed import timed_sentences
@@ -57,7 +59,11 @@ SETS = {
     "heads": SITES,
     "units": (*SITES, *UNIT_SITES),
     "blocks": ALL_SITES,
+    SHAPE: ALL_SITES,
 }
+
+PLAIN = ("", "distil", "random", "distil-random")
+WAYS = {"blocks": (*PLAIN, "sequence"), SHAPE: ("", "distil")}
 
 
 @dataclass(frozen=True)
@@ -96,7 +102,7 @@ def main() -> None:
             notes.append(f"{kind} cannot be {speedup:g} times as fast; at most {most:.2f}.")
             continue
         for way in options.ways:
-            if way == "sequence" and kind != list(SETS)[-1]:
+            if way not in WAYS.get(kind, PLAIN):
                 continue
             model = Model(kind, speedup, way)
             if not wanted(model):
@@ -163,6 +169,7 @@ def _make_pruned(
         settings |= {"keep": keep, "by": "chosen"}
     else:
         settings |= {"speedup": model.speedup, "engine": options.engine, "batch": options.batch}
+        settings["by"] = SHAPE if model.kind == SHAPE else None
         settings["costs"] = costs  # one price list for all, so that sizes can be compared
     if model.way.startswith("distil"):
         settings |= {"distil": options.distil, "teacher": options.run}
@@ -339,7 +346,11 @@ def _options() -> argparse.Namespace:
     options.speedups = [float(each) for each in options.speedups.split(",")]
     options.ways = options.ways.split(",")
     options.models = options.models and options.models.split(",")
-    possible = {Model(*each).name for each in product(SETS, options.speedups, options.ways)}
+    possible = {
+        Model(kind, speedup, way).name
+        for kind, speedup, way in product(SETS, options.speedups, options.ways)
+        if way in WAYS.get(kind, PLAIN)
+    }
     possible |= {Model("rival", speedup).name for speedup in options.speedups} | {"control"}
     unknown = set(options.models or ()) - possible
     if unknown:

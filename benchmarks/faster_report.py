@@ -12,6 +12,7 @@ COLOURS = {
     "heads": "#0072b2",
     "units": "#009e73",
     "blocks": "#d55e00",
+    "shape": "#e6ab02",
     "rival": "#cc79a7",
 }
 MARKS = {"": "o", "distil": "D", "sequence": "s", "random": "x", "distil-random": "+"}

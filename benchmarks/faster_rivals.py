@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
-from itertools import product
+from collections.abc import Sequence
 
 from headcount.bench.costs import Costs
-from headcount.config import Config, ModelConfig
-from headcount.heads import BLOCKS, SITES, Head, HeadLayout
+from headcount.config import Config
+from headcount.heads import ALL_SITES, BLOCKS, Head, HeadLayout
+from headcount.model.arithmetic import weights_of
+from headcount.pruning.shape import largest_shape
 from headcount.run import Run
 
 
@@ -41,42 +42,23 @@ def rival_config(full: Run, costs: Costs, speedup: float) -> Config | None:
     Each stack has its own numbers, in steps of a quarter: a rival may have a deep encoder and a
     shallow decoder, as fast models often do.
     """
-    shape = full.config.model
-    candidates = [
-        (encoder_size + decoder_size, settings | others)
-        for encoder_size, settings, smaller in _stacks(full.model.heads, shape, "enc")
-        for decoder_size, others, smallest in _stacks(smaller, shape, "dec")
-        if costs.speedup(smallest) >= speedup
-    ]
-    if not candidates:
+    shape, layout = full.config.model, full.model.heads
+    kept = largest_shape(layout, ALL_SITES, costs, speedup, weights_of(full.model))
+    if kept is None:
         return None
-    _, settings = max(candidates, key=lambda candidate: candidate[0])
+    layers = layout.keeping(kept, ALL_SITES).layers
+    encoder, decoder = (
+        {
+            "layers": sum(map(bool, layers[f"{stack}_layers"])),
+            "heads": max(map(len, layers[stack])),
+            "head_width": shape.head_width_at(stack),
+            "ff_width": min(
+                shape.ff_width_at(f"{stack}_ff"),
+                shape.ff_block * max(map(len, layers[f"{stack}_ff"])),
+            ),
+        }
+        for stack in ("enc", "dec")
+    )
+    settings = {f"decoder_{name}": value for name, value in decoder.items()}
+    settings |= {"encoder_layers": encoder.pop("layers"), **encoder}
     return full.config.model_copy(update={"model": shape.model_copy(update=settings)})
-
-
-def _stacks(
-    layout: HeadLayout, shape: ModelConfig, stack: str
-) -> Iterator[tuple[int, dict[str, int], HeadLayout]]:
-    """Smaller shapes of one stack: weights per neuron of the width, settings, and layout."""
-    attentions = [site for site in BLOCKS[f"{stack}_layers"] if site in SITES]
-    head_width, blocks = shape.head_width_at(stack), len(layout.layers[f"{stack}_ff"][0])
-    names = ("encoder_layers", "heads", "head_width", "ff_width")
-    if stack == "dec":
-        names = ("decoder_layers", "decoder_heads", "decoder_head_width", "decoder_ff_width")
-    for layers, heads, units in product(
-        range(1, len(layout.layers[stack]) + 1),
-        _quarters(shape.heads_at(stack)),
-        _quarters(blocks),
-    ):
-        kept = [head for head in layout.heads([f"{stack}_layers"]) if head.layer < layers]
-        kept += [head for head in layout.heads(attentions) if head.index < heads]
-        kept += [head for head in layout.heads([f"{stack}_ff"]) if head.index < units]
-        width = min(shape.ff_width_at(f"{stack}_ff"), units * shape.ff_block)
-        size = layers * (4 * len(attentions) * heads * head_width + 2 * width)
-        smaller = layout.keeping(kept, [f"{stack}_layers", *attentions, f"{stack}_ff"])
-        yield size, dict(zip(names, (layers, heads, head_width, width), strict=True)), smaller
-
-
-def _quarters(number: int) -> list[int]:
-    """A quarter, half, three quarters and all of a number, rounded up."""
-    return sorted({-(-number * part // 4) for part in range(1, 5)})

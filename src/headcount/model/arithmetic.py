@@ -51,6 +51,12 @@ def gate_parameters(model: Transformer, heads: Iterable[Head]) -> list[int]:
     return sizes
 
 
+def weights_of(model: Transformer) -> dict[Head, int]:
+    """How many weights each head and each block of units has."""
+    heads = model.heads.heads((*SITES, *UNIT_SITES))
+    return dict(zip(heads, gate_parameters(model, heads), strict=True))
+
+
 def encoder_products(
     model: Transformer, source_lengths: Sequence[int], layout: HeadLayout | None = None
 ) -> int:

@@ -102,14 +102,20 @@ def seeded_scores(
 def measured_scores(
     run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
 ) -> dict[Head, float]:
-    """A score for each candidate head: larger means that it matters more.
+    """The scores of the measure, or of the column of the head table, that the settings name."""
+    return scores_by(str(settings.by), run, settings.sites, corpus, workers)
+
+
+def scores_by(
+    measure: str, run: Run, sites: Sequence[str], corpus: Corpus, workers: Workers
+) -> dict[Head, float]:
+    """A score for each head at the sites: larger means that it matters more.
 
     Scores that an analysis has left in the run's head table are used, of any column of numbers;
     measures that are missing there, or that were measured with other weights, are measured on
     sentences of the corpus's dev set. A head without a score comes last.
     """
-    heads = run.model.heads.heads(settings.sites)
-    measure, sites = str(settings.by), settings.sites
+    heads = run.model.heads.heads(sites)
     column = known_scores(run, measure, sites)
     if column is None:
         source, target = (corpus.path("dev", side) for side in ("source", "target"))

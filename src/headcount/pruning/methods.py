@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from headcount.pruning.by_score import ScoredHeads, measured_scores, seeded_scores
 from headcount.pruning.gates import HardConcreteGates
 from headcount.pruning.selection import Request, Selection
+from headcount.pruning.shape import ShapedHeads, shape_scores
 from headcount.pruning.timed import TimedGates
 from headcount.pruning.top_k import TopKGates
 from headcount.ranking.measures import MEASURES
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
     Scores = Callable[[Run, PruneSettings, Corpus, Workers], Mapping[Head, float]]
 
-GATES, EXACT, TIMED, RANDOM = "gates", "exact", "timed", "random"
+GATES, EXACT, TIMED, SHAPE, RANDOM = "gates", "exact", "timed", "shape", "random"
 
 NEEDS = {"penalty": "a penalty", "keep": "a number of heads to keep", "speedup": "a speed-up"}
 """What says how much stays, in words."""
@@ -116,6 +117,16 @@ METHODS = Methods(
             needs="speedup",
             make=TimedGates.of,
             gate_learning_rate=0.05,
+        ),
+        Method(
+            name=SHAPE,
+            help="the layers, heads and units per layer that keep the most weights in the time; the"
+            " gradient measure says which ones stay",
+            label="largest shape",
+            colour="#44aa99",
+            needs="speedup",
+            make=ShapedHeads.of,
+            scores=shape_scores,
         ),
         Method(
             name=RANDOM,

@@ -20,7 +20,7 @@ from headcount.distribution import Workers
 from headcount.errors import Notice, UserError
 from headcount.files import read_lines
 from headcount.heads import Head
-from headcount.model.arithmetic import count_parameters
+from headcount.model.arithmetic import count_parameters, weights_of
 from headcount.model.gating import gated, masked, remove_heads
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
@@ -128,7 +128,7 @@ class Pruning:
         self.objective = GatedObjective(
             model,
             config.training.label_smoothing,
-            make_selection(settings, model.heads, workers.device, scores, costs),
+            make_selection(settings, model.heads, workers.device, scores, costs, weights_of(model)),
             teacher=teacher,
             choosing=settings.choosing,
             finetune=settings.finetune or 0,

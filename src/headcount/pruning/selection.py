@@ -30,6 +30,7 @@ class Request:
     scores    one number per head, larger means that it matters more; for methods that rank heads
     layout    what the model has at all sites
     costs     what its parts cost in time; with `speedup` only
+    weights   how many weights each of its heads and blocks of units has
     prices    what each open head costs as a multiple of the penalty; without them 1 each
     """
 
@@ -43,6 +44,7 @@ class Request:
     prices: Sequence[float] | None = None
     layout: HeadLayout | None = None
     costs: Costs | None = None
+    weights: Mapping[Head, int] | None = None
 
 
 class Selection(ABC):

@@ -369,14 +369,25 @@ def make_selection(
     device: torch.device,
     scores: Mapping[Head, float] | None,
     costs: Costs | None = None,
+    weights: Mapping[Head, int] | None = None,
 ) -> Selection:
     """The selection that the (resolved) settings ask for.
 
-    `scores` where the method ranks heads, `costs` where it goes by time.
+    `scores` where the method ranks heads, `costs` where it goes by time, `weights` of all heads
+    and blocks of units.
     """
     groups, numbers = budgets(settings, layout)
     heads, updates = layout.heads(settings.sites), max(1, settings.choosing)
     request = Request(
-        settings, heads, device, updates, groups, numbers, scores, layout=layout, costs=costs
+        settings,
+        heads,
+        device,
+        updates,
+        groups,
+        numbers,
+        scores,
+        layout=layout,
+        costs=costs,
+        weights=weights,
     )
     return settings.method.make(request)
