@@ -42,11 +42,11 @@ class ShapedHeads(ScoredHeads):
         assert request.costs is not None
         assert request.weights is not None
         assert request.scores is not None
-        kept = largest_shape(
+        shape = largest_shape(
             request.layout, settings.sites, request.costs, settings.speedup or 1.0,
             request.weights, request.scores,
         )  # fmt: skip
-        kept = set(kept or ())  # nothing at all, where only that is fast enough
+        kept = set(shape or ())  # nothing at all, where only that is fast enough
         return cls(
             request.heads,
             request.device,
