@@ -9,7 +9,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from headcount.cli import app as headcount_app
 from headcount.cli.data import data
+from headcount.data.corpora import CORPORA
 from headcount.errors import UserError
 
 app = typer.Typer()
@@ -28,6 +30,13 @@ def table(tmp_path: Path) -> Path:
     path = tmp_path / "mine.tsv"
     path.write_text("".join(f"Line {i}.\tСтрока {i}.\n" for i in range(100)), encoding="utf-8")
     return path
+
+
+def test_help_begins_a_line_for_each_corpus() -> None:
+    shown = CliRunner().invoke(headcount_app, ["data", "--help"], env={"COLUMNS": "80"}).output
+    lines = [line.strip("│ ") for line in shown.splitlines()]
+    for name in CORPORA:
+        assert sum(line.startswith(f"- {name}:") for line in lines) == 1, shown
 
 
 def test_json_says_what_was_made(table: Path, tmp_path: Path) -> None:

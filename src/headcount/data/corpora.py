@@ -66,9 +66,9 @@ CORPORA: Registry[KnownCorpus] = Registry(
 
 
 def corpora_help() -> str:
-    """One line per corpus: name, what it is, languages, what it needs."""
-    return "\n".join(
-        f"{corpus.name}: {corpus.help}"
+    """One paragraph per corpus: name, what it is, languages, what it needs."""
+    return "\n\n".join(
+        f"- {corpus.name}: {corpus.help}"
         + (f" ({', '.join(corpus.language_pairs)})" if corpus.language_pairs else "")
         + (f"; {corpus.needs}" if corpus.needs else "")
         for corpus in CORPORA.values()
