@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +15,12 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from headcount.cli import app
+from headcount.cli.roles_display import show
 from headcount.data.builtin import generate
 from headcount.data.conllu import write_conllu
 from headcount.errors import UserError
+from headcount.role.analysis import roles as name_roles
+from headcount.role.head_roles import Criteria
 from headcount.run import resolve_run
 
 if TYPE_CHECKING:
@@ -118,6 +122,28 @@ def test_a_text_that_is_too_short_says_so() -> None:
     done = call("demo", "--text", "Hi.", "--relations", "none", "-q")
     assert done.exit_code == 0, done.output
     assert re.search(r"No head meets a role: a text of \d tokens? is too short", done.output)
+    assert "layers (rows)" not in done.output  # a grid without a letter
+
+
+def test_what_has_nothing_to_show_is_a_line_instead_of_a_grid_or_a_table(
+    place: Place, capsys: pytest.CaptureFixture[str]
+) -> None:
+    criteria = Criteria(threshold=0.01, margin=0)
+    result = name_roles(
+        place.folder / "run", conllu=place.conllu, sites="enc,dec", criteria=criteria
+    )
+    show(result)
+    before = capsys.readouterr().out
+    assert before.count("layers (rows)") == 2
+    assert "Table 1" in before
+    for head, entry in result.heads.items():
+        entry.roles = [] if head.site == "dec" else entry.roles
+    show(replace(result, best=[replace(line, instances=0) for line in result.best]))
+    after = capsys.readouterr().out
+    assert after.count("layers (rows)") == 1
+    assert "Decoder self-attention: no head meets a role." in after
+    assert "None of the dependency relations occurs" in after
+    assert "Table 1" not in after
 
 
 def test_what_is_printed_fits_80_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,13 +28,19 @@ def show(result: Roles, full: bool = False) -> None:
     """Print the named heads, the best heads, Table 1 and the grid; with `full`, every head."""
     show_named(result)
     sites = list(dict.fromkeys(head.site for head in result.heads))
-    for site in sites:
-        show_grid(result, site)
+    named = {head.site for head, entry in result.heads.items() if entry.roles}
+    for site in sites if named else ():  # else it has been said that there is nothing to show
+        if site in named:
+            show_grid(result, site)
+        else:
+            results.print(f"{SITE_NAMES[site].capitalize()}: no head meets a role.\n")
     results.print(best_table(result))
     results.print(
         "Share of queries whose largest weight goes there, and the share expected by chance.\n"
     )
-    if result.relations:
+    if result.relations and not any(line.instances for line in result.relations):
+        results.print("None of the dependency relations occurs in this text.\n")
+    elif result.relations:
         results.print(relations_table(result))
         results.print(
             "Accuracy: how often the best head looks from one end of the relation to the other."
