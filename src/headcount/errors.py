@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from pathlib import Path
 
@@ -10,6 +11,8 @@ SHIPPED = Path(__file__).parent / "demo_model"
 
 
 def _as_users_say(text: str) -> str:
+    """The shipped run by its name, and its files as "heads.json of demo": there is no demo/."""
+    text = re.sub(re.escape(str(SHIPPED)) + r"[/\\]([\w./\\-]*\w)", r"\1 of demo", text)
     return text.replace(str(SHIPPED), "demo")
 
 

@@ -185,6 +185,13 @@ def test_verbs_take_the_shipped_model_by_name_and_leave_it_alone(
     code, printed = run("export", "demo", "--to", "transformers", "--out", "x")
     assert code == 2
     assert "headcount: demo has what MarianMT does not" in printed
+    code, printed = run("prune", "demo", "--train", ".", "--keep", "9", "--by", "no", "--out", "x")
+    assert code == 2
+    assert "and analysis/head-table.csv of demo has no such numbers" in printed
+    code, printed = run("train", "--resume", "demo")
+    assert code == 2
+    assert "demo is the model that comes with headcount" in printed
+    assert "--start-from demo" in printed
     pruning = ("--keep", "12", "--by", "random", "--no-finetune", "-q")
     assert run("prune", "demo", "--train", ".", *pruning, "--out", "pruned")[0] == 0
     assert sorted(shipped.iterdir()) == before

@@ -316,11 +316,16 @@ def _recipe_and_folder(
 ) -> tuple[Config, Path]:
     """The settings and the run folder; a run that is resumed has its own recipe."""
     from headcount.config import load_recipe
-    from headcount.run import CONFIG, load_config
+    from headcount.run import CONFIG, load_config, resolve_run
 
     run = out if recipe is None else recipe if out is None else None
     if resume and run is not None and (recipe is None or not recipe.is_file()):
         load_config(run)  # explains what is wrong if it is not a run folder
+        if resolve_run(run) != run:
+            raise UserError(
+                f"{run} is the model that comes with headcount, which is only read.",
+                "To train it further, give a recipe, --start-from demo and --out.",
+            )
         return load_recipe(run / CONFIG, changes), run
     if recipe is None:
         raise UserError("There is no recipe.", "Give one, or --resume and a run folder.")
