@@ -23,7 +23,7 @@ WORDS = {"a": "un", "the": "le", "cat": "chat", "dog": "chien", "sees": "voit", 
 
 RECIPE = """\
 data: {corpus: null, folder: corpus, source_vocabulary: 60, target_vocabulary: 60}
-model: {layers: 2, heads: 2, width: 16, ff_width: 32, norm: post, max_positions: 200}
+model: {layers: 2, heads: 2, width: 16, ff_width: 32, norm: post, max_positions: 64}
 training: {updates: 4, batch_tokens: 60, device_tokens: 60, warmup: 5, learning_rate_scale: 0.5,
   log_every: 3, evaluate_every: 4, save_every: 2, bleu_sentences: 0, average_checkpoints: 1,
   watch_heads: false}
