@@ -53,6 +53,8 @@ def compare_with_reference(model, options, batch) -> None:
             for place, relevance in found.heads.items():
                 expected = reference.head_relevance(*place, options.normalise == "neurons")
                 assert relevance[row, step].tolist() == pytest.approx(expected, abs=within)
+                plain = reference.head_relevance(*place, neurons=False)
+                assert found.signed[place][row, step].tolist() == pytest.approx(plain, abs=within)
             at_source, at_prefix = reference.token_relevance()
             for tokens, expected in (
                 (found.tokens.source, at_source),
@@ -122,11 +124,11 @@ def test_blocks_share_what_arrives_at_their_sum(tiny, make_batch):
     found = propagate(model, LrpOptions(epsilon=0.0), batch)
     for layer in range(2):
         for stack, place in (("enc", 1), ("dec", 2)):
-            units = found.heads[f"{stack}_ff", layer].sum(-1)
-            block = found.heads[f"{stack}_layers", layer][..., place]
+            units = found.signed[f"{stack}_ff", layer].sum(-1)
+            block = found.signed[f"{stack}_layers", layer][..., place]
             torch.testing.assert_close(units, block)
-        heads = found.heads["dec", layer].sum(-1)
-        torch.testing.assert_close(heads, found.heads["dec_layers", layer][..., 0])
+        heads = found.signed["dec", layer].sum(-1)
+        torch.testing.assert_close(heads, found.signed["dec_layers", layer][..., 0])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -178,7 +180,7 @@ def test_encoders_alone(rule, attention, kind, tiny, make_batch):
             reference.network.propagate(logits[place])
             within = 1e-6 * max(1.0, reference.network.largest())
             for at, relevance in found.heads.items():
-                heads = reference.head_relevance(*at, neurons=False)
+                heads = reference.head_relevance(*at, neurons=options.normalise == "neurons")
                 assert relevance[row, step].tolist() == pytest.approx(heads, abs=within)
             tokens = reference.token_relevance()[0] + [0.0] * (source.shape[1] - length)
             assert found.tokens.source[row, step].tolist() == pytest.approx(tokens, abs=within)

@@ -73,7 +73,7 @@ def test_relevance_is_the_mean_over_all_steps_of_own_translations(run_folder):
         limit = GREEDY.limit(source.shape[1], run.config.model.max_positions)
         prefix = torch.tensor([[ids.start, *best][:limit]])
         found = propagation.propagate(propagation.record(source, prefix), [prefix.shape[1]])
-        shares, usable = layer_shares(found.heads["enc", 1][0].double(), "absolute")
+        shares, usable = layer_shares(found.heads["enc", 1][0].double(), "neurons")
         assert usable.all()
         total += shares.sum(0)
         steps += prefix.shape[1]

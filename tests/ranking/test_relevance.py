@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from headcount.ranking.lrp.audit import Audit
-from headcount.ranking.lrp.descent import Propagated
 from headcount.ranking.lrp.relevance import head_relevance, layer_shares
 
 
@@ -33,17 +31,14 @@ def test_heads_that_cancel_are_counted_and_left_out():
         [[[1.0, 3.0], cancelling, [2.0, 2.0]], [[1.0, 0.0], [9.0, 9.0], cancelling]]
     )
     steps = [3, 1]  # the second sentence has one step; what stands behind it does not count
-    found = head_relevance(
-        Propagated({("enc", 0): relevance}, Audit([])), [("enc", 0)], steps, "signed"
-    )
+    found = head_relevance({("enc", 0): relevance}, [("enc", 0)], steps, "signed")
     assert found.sums.tolist() == [[0.75, 1.25], [1.0, 0.0]]
     assert found.counts.tolist() == [[2, 2], [1, 1]]
     assert found.unusable.tolist() == [1]
 
 
 def test_a_layer_without_any_relevance_counts_for_nothing():
-    propagated = Propagated({("enc", 0): torch.zeros(1, 2, 3)}, Audit([]))
-    found = head_relevance(propagated, [("enc", 0)], [2], "absolute")
+    found = head_relevance({("enc", 0): torch.zeros(1, 2, 3)}, [("enc", 0)], [2], "absolute")
     assert not found.sums.any()
     assert not found.counts.any()
     assert found.unusable.tolist() == [2]

@@ -40,7 +40,7 @@ def rank(
         "constant", "--attention", help="LRP: weights constant, or through the softmax."
     ),
     normalise: str = typer.Option(
-        "absolute",
+        "neurons",
         "--normalise",
         help="LRP: a head's share of its layer by signed sums, by absolute sums, or by neurons.",
     ),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headcount.pruning.methods import method_named
 from headcount.study.cases import Case, cases_of, retained
 from headcount.study.claims.amounts import bleu_difference, mean
-from headcount.study.claims.verdict import ABSOLUTE, SIGNED, Verdict
+from headcount.study.claims.verdict import NAMES, Verdict
 from headcount.study.results import StudyModel, StudyResults
 from headcount.study.tables import Cell, Column, Table
 
@@ -110,28 +110,26 @@ def findings_table(verdicts: Sequence[Verdict]) -> Table:
             "section": verdict.claim.section,
             "statement": verdict.claim.statement,
             "verdict": verdict.label,
-            "signed": _under(verdict, SIGNED),
-            "absolute": _under(verdict, ABSOLUTE),
+            **{key: _under(verdict, reading) for key, reading in NAMES.items()},
             "id": verdict.claim.id,
         }
         for verdict in verdicts
     ]
-    read_both_ways = any(row["signed"] for row in rows)
+    readings = {key: name for key, name in NAMES.items() if any(row[key] for row in rows)}
     columns = [
         Column("section", "paper"),
         Column("statement", "finding"),
         Column("verdict", "verdict"),
     ]
-    if read_both_ways:
-        columns += [Column("signed", "signed sums"), Column("absolute", "absolute values")]
+    columns += [Column(key, name) for key, name in readings.items()]
     return Table(
         "findings",
         "Findings",
         "The paper's findings and their verdicts"
         + (
-            "; those about relevance also by each reading, signed sums (the paper's, which the"
-            " verdict follows) and absolute values."
-            if read_both_ways
+            "; those about relevance also by each reading. The paper's, which the verdict follows,"
+            " is signed sums."
+            if readings
             else "."
         ),
         tuple(columns),

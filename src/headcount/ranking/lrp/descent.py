@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -31,10 +31,13 @@ class TokenRelevance:
 class Propagated:
     """The result for a batch: relevance of heads and tokens at each step, and where the rest went.
 
-    `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have.
+    `heads[site, layer]` is `[batch, steps, heads]`, zero at steps that a sentence does not have:
+    summed over a head's neurons, by their absolute values where the options say `neurons`;
+    `signed` is always the plain sum.
     """
 
     heads: dict[tuple[str, int], Tensor]
+    signed: dict[tuple[str, int], Tensor]
     audit: Audit
     tokens: TokenRelevance | None = None
 
@@ -58,8 +61,7 @@ class Descent:
         self.everywhere = Window(window.rows, 0, window.last)
         self.source = Window(window.rows, 0, self.recording["enc_out", 0, "result"].shape[1])
         self.by_softmax = options.attention == "softmax"
-        self.neurons = options.normalise == "neurons"
-        self.heads, self.audit, self.tokens = result.heads, result.audit, result.tokens
+        self.result, self.audit, self.tokens = result, result.audit, result.tokens
         self.memory: Tensor | None = None
         self.station = "logit"
 
@@ -139,34 +141,40 @@ class Descent:
     def _whole_block(self, part: str, layer: int, entering: Tensor) -> Tensor:
         """Note the relevance of a block, that of its output, and go before its gate."""
         site = f"{stack_of(part)}_layers"
-        if (site, layer) in self.heads:
+        if (site, layer) in self.result.heads:
             blocks = self.recorded.model.heads.layers[site][layer]
             column = blocks.index(BLOCKS[site].index(part))
-            sums = self._sums(entering, self.recording[part, layer, "output"]).sum(-1)
-            self._of_heads(site, layer)[..., column] = sums
+            output = self.recording[part, layer, "output"]
+            for kept, sums in self._sums(site, layer, entering, output):
+                kept[..., column] = sums.sum(-1)
         gate = self.recorded.block_gate(part, layer)
         if gate is None:
             return entering
         return self.maps.gate(entering, gate[: self.window.rows, None, None, None])
 
-    def _sums(self, message: Tensor, activation: Tensor) -> Tensor:
-        """The relevance of neurons, summed over positions: `[rows, starts, width]`."""
-        relevance = self.maps.relevance(message, self.at(activation))
-        if self.neurons:
-            relevance = relevance.abs()
-        return relevance.sum(1) if self.spread else relevance[:, :, 0]
+    def _sums(
+        self, site: str, layer: int, message: Tensor, activation: Tensor
+    ) -> Iterator[tuple[Tensor, Tensor]]:
+        """The relevance of neurons, summed over positions, and where that of heads is kept.
 
-    def _of_heads(self, site: str, layer: int) -> Tensor:
-        """Where the relevance of heads is kept for this window: `[rows, starts, heads]`."""
-        window = self.window
-        return self.heads[site, layer][: window.rows, window.first : window.last]
+        `[rows, starts, heads]` of this window and `[rows, starts, width]`: plain sums and, where
+        these are asked for, sums of absolute values.
+        """
+        relevance = self.maps.relevance(message, self.at(activation))
+        window, result = self.window, self.result
+        kinds = [(result.signed, relevance)]
+        if result.heads is not result.signed:
+            kinds.append((result.heads, relevance.abs()))
+        for places, values in kinds:
+            kept = places[site, layer][: window.rows, window.first : window.last]
+            yield kept, values.sum(1) if self.spread else values[:, :, 0]
 
     def _units(self, part: str, layer: int, message: Tensor) -> Tensor:
         """Note the relevance of blocks of units; go before their gates."""
-        if (part, layer) in self.heads:
-            sums = self._sums(message, self.recorded.gated(part, layer))
-            kept = self._of_heads(part, layer)
-            kept.zero_().index_add_(-1, self.recorded.networks[part, layer].unit_block, sums)
+        if (part, layer) in self.result.heads:
+            block = self.recorded.networks[part, layer].unit_block
+            for kept, sums in self._sums(part, layer, message, self.recorded.gated(part, layer)):
+                kept.zero_().index_add_(-1, block, sums)
         gates = self.recorded.unit_gates(part, layer)
         if gates is None:
             return message
@@ -244,8 +252,8 @@ class Descent:
         if not attention.heads:
             return None
         shape = (len(attention.heads), attention.head_width)
-        sums = self._sums(message, self.recorded.gated(site, layer))  # [rows, starts, inner]
-        self._of_heads(site, layer).copy_(sums.unflatten(-1, shape).sum(-1))
+        for kept, sums in self._sums(site, layer, message, self.recorded.gated(site, layer)):
+            kept.copy_(sums.unflatten(-1, shape).sum(-1))
         message = message.unflatten(-1, shape).permute(0, 3, 1, 2, 4)
         gate = self.recorded.gate(site, layer)
         if gate is not None:

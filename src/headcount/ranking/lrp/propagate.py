@@ -127,11 +127,14 @@ class Propagation:
         audit.steps = sum(max(0, count - first) for count in steps)
         starts = self._starts(recording, steps, first, audit, positions)
         layers = self.model.heads.layers
-        heads = {
+        signed = {
             (site, layer): starts.new_zeros(len(steps), max(steps), len(layers[site][layer]))
             for site, layer in self.places
         }
-        result = Propagated(heads, audit)
+        heads = signed
+        if self.options.normalise == "neurons":
+            heads = {place: torch.zeros_like(relevance) for place, relevance in signed.items()}
+        result = Propagated(heads, signed, audit)
         source = recording["enc_out", 0, "result"].shape[1]
         if tokens:
             prefix = 0 if positions is not None else recording["dec_in", 0, "result"].shape[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from headcount.heads import BLOCKS, stack_of
 from headcount.model.recording import Recording
 from headcount.model.transformer import Transformer
 from headcount.ranking.evidence import Place, Sums
-from headcount.ranking.lrp.audit import MEASURED, Audit, AuditRow, audit_rows, stations
+from headcount.ranking.lrp.audit import MEASURED, AuditRow, audit_rows, stations
 from headcount.ranking.lrp.descent import Propagated
 from headcount.ranking.lrp.propagate import Propagation
 from headcount.ranking.lrp.rules import LrpOptions
@@ -34,7 +34,6 @@ class HeadRelevance:
     sums: Tensor
     counts: Tensor
     unusable: Tensor
-    audit: Audit
 
 
 @dataclass(frozen=True)
@@ -73,18 +72,14 @@ class RelevanceSums:
 
         `positions` as in `Propagation.propagate`.
         `signed` uses signed sums regardless of the options. The same recording is not propagated a
-        second time, unless neurons were summed by their absolute values.
+        second time.
         """
-        normalise = "signed" if signed else self.options.normalise
         if self.last is None or self.last[0] is not recording:
             self.last = recording, self._audited(recording, steps, positions)
         propagated = self.last[1]
-        if signed and self.options.normalise == "neurons":
-            options = replace(self.options, normalise=normalise)
-            own = self.propagation
-            other = Propagation(own.model, options, source=own.source, places=self.attentions)
-            propagated = other.propagate(recording, steps, positions=positions)
-        relevance = head_relevance(propagated, self.attentions, steps, normalise)
+        values = propagated.signed if signed else propagated.heads
+        normalise = "signed" if signed else self.options.normalise
+        relevance = head_relevance(values, self.attentions, steps, normalise)
         if not signed:
             self.unusable += relevance.unusable.double().cpu()
         return relevance.sums, relevance.counts
@@ -113,22 +108,26 @@ class RelevanceSums:
 
 
 def head_relevance(
-    propagated: Propagated, attentions: Sequence[Place], steps: Sequence[int], normalise: str
+    propagated: Mapping[Place, Tensor],
+    attentions: Sequence[Place],
+    steps: Sequence[int],
+    normalise: str,
 ) -> HeadRelevance:
-    """Shares of the heads of each group, for each sentence summed over its steps."""
+    """Shares of the heads of each group, for each sentence summed over its steps.
+
+    From the relevance of heads that was propagated, `[batch, steps, heads]` each.
+    """
     sums, counts, unusable = [], [], []
     for places in share_groups(attentions).values():
         # [batch, steps, heads]
-        relevance = torch.cat([propagated.heads[place] for place in places], -1).double()
+        relevance = torch.cat([propagated[place] for place in places], -1).double()
         shares, usable = layer_shares(relevance, normalise)
         real = _real(steps, relevance.device)
         unusable.append((real & ~usable).sum())
         usable &= real
         sums.append((shares * usable[..., None]).sum(1))
         counts.append(usable.sum(1, keepdim=True).expand_as(sums[-1]))
-    return HeadRelevance(
-        torch.cat(sums, 1), torch.cat(counts, 1), torch.stack(unusable), propagated.audit
-    )
+    return HeadRelevance(torch.cat(sums, 1), torch.cat(counts, 1), torch.stack(unusable))
 
 
 def share_groups(places: Sequence[Place]) -> dict[str, list[Place]]:

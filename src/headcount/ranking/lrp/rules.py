@@ -130,7 +130,7 @@ class LrpOptions:
     layer_norm: str = "linear"
     bias: str = "absorb"
     attention: str = "constant"
-    normalise: str = "absolute"
+    normalise: str = "neurons"
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:

@@ -196,8 +196,12 @@ def shuffled_within_layers(layers: Sequence[Tensor], seed: int = 1) -> list[Tens
     return [values[torch.rand(DRAWS, len(values), generator=rng).argsort(1)] for values in layers]
 
 
-SIGNED, ABSOLUTE = "signed sums", "absolute values"
-NAMES = {"signed": SIGNED, "absolute": ABSOLUTE, "neurons": "absolute values of neurons"}
+NAMES = {
+    "signed": "signed sums",
+    "absolute": "absolute values",
+    "neurons": "absolute values of neurons",
+}
+"""What the ways to normalise relevance are called, the paper's own first."""
 COLUMNS = ("lrp_signed", "lrp_absolute", "lrp")
 """Columns of the head table that hold relevance; `lrp` is the one that figures show."""
 
@@ -242,4 +246,4 @@ def _name(model: StudyModel, column: str) -> str:
         return NAMES[column.removeprefix("lrp_")]
     columns = model.ranking.columns if model.ranking else {}
     origin = columns.get("lrp", {}).get("enc", {})
-    return NAMES.get((origin.get("lrp") or {}).get("normalise", "absolute"), ABSOLUTE)
+    return NAMES.get((origin.get("lrp") or {}).get("normalise", ""), NAMES["absolute"])
