@@ -74,6 +74,17 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_each_number_of_heads_may_have_ways_of_its_own(recipe: Path) -> None:
+    recipe.write_text(
+        STUDY.replace("encoder_keep: [2]", "encoder_keep: {1: [random], 2: [exact, lrp]}")
+    )
+    names = [name for name in plan(recipe) if "keep" in name and "score" not in name]
+    assert names == ["en-fr/enc-keep-1-random", "en-fr/enc-keep-2-exact", "en-fr/enc-keep-2-lrp"]
+    recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: {2: [gates]}"))
+    with pytest.raises(UserError, match="encoder_keep"):
+        load_study(recipe)
+
+
 def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> None:
     command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
     assert "--finetune" not in command

@@ -61,8 +61,8 @@ class PruningConfig(Section):
     """Of the matrix products while pruning; by default as the model was trained."""
     encoder_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
-    encoder_keep: tuple[Count, ...] = ()
-    """Numbers of encoder heads to keep, each in every way of `keep_by` (Fig. 7)."""
+    encoder_keep: tuple[Count, ...] | dict[Count, tuple[KeepMethod, ...]] = ()
+    """Numbers of encoder heads to keep, each in every way of `keep_by` (Fig. 7), or in its own."""
     keep_by: tuple[KeepMethod, ...] = (EXACT, "lrp", "confidence", RANDOM)
     """Ways to choose them: pruning methods that keep a number of heads; `prune --help` has all."""
     all_penalties: tuple[Penalty, ...] = ()
@@ -240,12 +240,14 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
                 f"enc-penalty-{penalty:g}{end}",
                 method=GATES, sites=("enc",), penalty=penalty, seed=seed,
             )  # fmt: skip
-        for keep in pruning.encoder_keep:
-            for by in pruning.keep_by:
-                add(
-                    f"enc-keep-{keep}-{by}{end}",
-                    method=by, sites=("enc",), keep=keep, seed=seed,
-                )  # fmt: skip
+        ways = pruning.encoder_keep
+        if not isinstance(ways, dict):
+            ways = dict.fromkeys(ways, pruning.keep_by)
+        for keep, by in ((keep, by) for keep, methods in ways.items() for by in methods):
+            add(
+                f"enc-keep-{keep}-{by}{end}",
+                method=by, sites=("enc",), keep=keep, seed=seed,
+            )  # fmt: skip
         for penalty in pruning.all_penalties:
             pruned = add(
                 f"all-penalty-{penalty:g}{end}",
