@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -349,7 +350,9 @@ def plot_heads(table: HeadTable, name: str | None = None) -> Figure:
     column = table[name]
     sites = [site for site in ALL_SITES if any(head.site == site for head in table.heads)]
     grids = [_grid(table, column, site) for site in sites]
-    largest = max(float(np.nanmax(grid, initial=0.0)) for grid in grids) or 1.0
+    # The one head of a layer has all of its relevance, which would leave all others pale.
+    scale = [grid for grid in grids if grid.shape[1] > 1] or grids
+    largest = max(float(np.nanmax(grid, initial=0.0)) for grid in scale) or 1.0
     smallest = min(0.0, *(float(np.nanmin(grid, initial=0.0)) for grid in grids))
     width = sum(CELL * grid.shape[1] + 0.7 for grid in grids)
     height = CELL * max(grid.shape[0] for grid in grids) + 0.9
@@ -360,11 +363,11 @@ def plot_heads(table: HeadTable, name: str | None = None) -> Figure:
         each.imshow(grid, cmap="Blues", vmin=smallest, vmax=largest)
         for (layer, index), value in np.ndenumerate(grid):
             if not np.isnan(value):
-                dark = value - smallest > 0.6 * (largest - smallest)
+                dark = min(value, largest) - smallest > 0.6 * (largest - smallest)
                 ink = "white" if dark else "#222222"
                 each.text(index, layer, f"{value:.2g}".replace("0.", ".", 1), ha="center",
                           va="center", fontsize=6, color=ink)  # fmt: skip
-        each.set_title(SITE_NAMES[site], fontsize=8)
+        each.set_title(fill(SITE_NAMES[site], 6 + 4 * grid.shape[1]), fontsize=8)
         each.set_xticks(range(grid.shape[1]))
         each.set_yticks(range(grid.shape[0]))
         each.set_xlabel("head", fontsize=8)
