@@ -88,15 +88,14 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     if origin is list:
         return "list"
     if origin is dict:
-        return f"or each {_type(parts[0])} with a {_type(parts[1])}"
+        return f"mapping: {_type(parts[0])} to {_type(parts[1])}"
     if origin is tuple:
         return f"list: {_type(parts[0])}"
     if hasattr(annotation, "__metadata__"):
         inner, *more = get_args(annotation)
         return _type(inner, [limit for info in more for limit in getattr(info, "metadata", [])])
     if parts:
-        last = ["`null`"] if NoneType in get_args(annotation) else []
-        return ", or ".join([", ".join(_type(part, metadata) for part in parts), *last])
+        return ", ".join(_type(part, metadata) for part in parts) + ", or `null`"
     if isinstance(annotation, type) and issubclass(annotation, PurePath):
         return "path"
     limits = [

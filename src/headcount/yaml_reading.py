@@ -98,7 +98,7 @@ def without_removed(
 def readable_error(error: ValidationError, where: str, root: type[BaseModel]) -> UserError:
     """One line for the first problem of a configuration, with the nearest known key."""
     first = error.errors()[0]
-    location = [str(part) for part in first["loc"]]
+    location = [str(part) for part in first["loc"] if part != "[key]"]  # a mapping's key is wrong
     key = ".".join(location)
     if first["type"] == "missing":
         return UserError(f"{where}: {key} is missing.", "Add it.")
@@ -130,6 +130,7 @@ PLAIN = {
     "path_type": "must be a path",
     "literal_error": "must be {expected}",
     "list_type": "must be a list",
+    "tuple_type": "must be a list",
     "dict_type": "must be names with values",
     "model_type": "must be settings with values",
 }

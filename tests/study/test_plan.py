@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -80,8 +81,24 @@ def test_each_number_of_heads_may_have_ways_of_its_own(recipe: Path) -> None:
     )
     names = [name for name in plan(recipe) if "keep" in name and "score" not in name]
     assert names == ["en-fr/enc-keep-1-random", "en-fr/enc-keep-2-exact", "en-fr/enc-keep-2-lrp"]
-    recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: {2: [gates]}"))
-    with pytest.raises(UserError, match="encoder_keep"):
+    recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: {2: [learned, exact]}"))
+    assert len([name for name in plan(recipe) if "keep-2" in name and "score" not in name]) == 1
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        ("{2: [gates]}", "encoder_keep.2.0 = 'gates': not a method that keeps a number"),
+        ("{2: lrp}", "encoder_keep.2 = 'lrp': must be a list"),
+        ("{-2: [lrp]}", "encoder_keep.-2 = -2: must be 0 or more"),
+        ("[two]", "encoder_keep.two = 'two': must be a whole number"),
+        ("[[2]]", "encoder_keep = [[2]]: must be a list of numbers, or numbers with a list"),
+        ("2", "encoder_keep = 2: must be a list of numbers, or numbers with a list"),
+    ],
+)
+def test_numbers_of_heads_that_are_none_are_refused(recipe: Path, value: str, says: str) -> None:
+    recipe.write_text(STUDY.replace("encoder_keep: [2]", f"encoder_keep: {value}"))
+    with pytest.raises(UserError, match=re.escape(says)):
         load_study(recipe)
 
 
@@ -96,8 +113,8 @@ def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> 
     )
     command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
     assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001 --precision bf16" in command
-    recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 10"))
-    with pytest.raises(UserError, match="more than the 9 updates"):
+    recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 9"))
+    with pytest.raises(UserError, match="none of the 9 updates to choose heads in"):
         load_study(recipe)
 
 

@@ -61,10 +61,10 @@ class PruningConfig(Section):
     """Of the matrix products while pruning; by default as the model was trained."""
     encoder_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
-    encoder_keep: tuple[Count, ...] | dict[Count, tuple[KeepMethod, ...]] = ()
-    """Numbers of encoder heads to keep, each in every way of `keep_by` (Fig. 7), or in its own."""
     keep_by: tuple[KeepMethod, ...] = (EXACT, "lrp", "confidence", RANDOM)
-    """Ways to choose them: pruning methods that keep a number of heads; `prune --help` has all."""
+    """Ways to choose a number of heads: pruning methods with `--keep`; `prune --help` has all."""
+    encoder_keep: dict[Count, tuple[KeepMethod, ...]] = Field(default={})
+    """Encoder heads to keep (Fig. 7): numbers with their ways, or a list: each in all `keep_by`."""
     all_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates at all three sites (Table 2, Fig. 9, 10)."""
     scratch_penalties: tuple[Penalty, ...] = ()
@@ -76,9 +76,18 @@ class PruningConfig(Section):
     @classmethod
     def _part_of_updates(cls, value: int | None, info: Any) -> int | None:
         updates = info.data.get("updates")
-        if value is not None and updates is not None and value > updates:
-            raise ValueError(f"more than the {updates} updates of a pruning")
+        if value is not None and updates is not None and value >= updates:
+            raise ValueError(f"leaves none of the {updates} updates to choose heads in")
         return value
+
+    @field_validator("encoder_keep", mode="before")
+    @classmethod
+    def _in_every_way(cls, value: Any, info: Any) -> Any:
+        if isinstance(value, dict):
+            return value
+        if not isinstance(value, list | tuple) or any(isinstance(v, list | dict) for v in value):
+            raise ValueError("must be a list of numbers, or numbers with a list of ways each")
+        return dict.fromkeys(value, info.data.get("keep_by", ()))
 
     @field_validator("scratch_penalties")
     @classmethod
@@ -240,14 +249,12 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
                 f"enc-penalty-{penalty:g}{end}",
                 method=GATES, sites=("enc",), penalty=penalty, seed=seed,
             )  # fmt: skip
-        ways = pruning.encoder_keep
-        if not isinstance(ways, dict):
-            ways = dict.fromkeys(ways, pruning.keep_by)
-        for keep, by in ((keep, by) for keep, methods in ways.items() for by in methods):
-            add(
-                f"enc-keep-{keep}-{by}{end}",
-                method=by, sites=("enc",), keep=keep, seed=seed,
-            )  # fmt: skip
+        for keep, ways in pruning.encoder_keep.items():
+            for by in dict.fromkeys(ways):
+                add(
+                    f"enc-keep-{keep}-{by}{end}",
+                    method=by, sites=("enc",), keep=keep, seed=seed,
+                )  # fmt: skip
         for penalty in pruning.all_penalties:
             pruned = add(
                 f"all-penalty-{penalty:g}{end}",
