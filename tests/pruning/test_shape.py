@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headcount.bench.costs import Costs
+from headcount.errors import UserError
 from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayout
 from headcount.model.arithmetic import count_parameters, weights_of
 from headcount.model.gating import repacked
@@ -96,12 +97,30 @@ def test_scores_say_which_ones_stay_and_only_at_the_sites() -> None:
     assert largest_shape(LAYOUT, ("enc",), costs(), 5.0, weights) is None
 
 
+def prices(layout: HeadLayout) -> Costs:
+    unit = {"enc": 1.0, "enc_ff": 0.5, "dec": 1.0, "cross": 1.0, "dec_ff": 0.5}
+    price = Costs("headcount", 1, 4, 5, True, 1.0, 2.0, {}, unit)
+    return Costs("headcount", 1, 4, 5, True, price.seconds(layout), 2.0, {}, unit)
+
+
+def test_a_speed_that_only_the_loss_of_everything_reaches(
+    baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    layout = load_run(baseline).model.heads
+    price = prices(layout)
+    assert price.speedup(layout.keeping([], ALL_SITES)) > 5
+    with pytest.raises(UserError, match=r"^--speedup 5 --by shape: even the smallest shape at enc"):
+        prune(
+            baseline, corpus, tmp_path / "out", speedup=5, by="shape", sites=ALL_SITES, updates=8,
+            costs=price,
+        )  # fmt: skip
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_pruning_by_shape(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     full = load_run(baseline)
     layout = full.model.heads
-    unit = {"enc": 1.0, "enc_ff": 0.5, "dec": 1.0, "cross": 1.0, "dec_ff": 0.5}
-    price = Costs("headcount", 1, 4, 5, True, 1.0, 2.0, {}, unit)
-    price = Costs("headcount", 1, 4, 5, True, price.seconds(layout), 2.0, {}, unit)
+    price = prices(layout)
     run = prune(
         baseline, corpus, tmp_path / "small", speedup=1.5, by="shape", sites=ALL_SITES, updates=8,
         costs=price,

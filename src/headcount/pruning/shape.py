@@ -14,6 +14,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from headcount.bench.costs import HOLDERS, Costs
+from headcount.errors import UserError
 from headcount.heads import BLOCKS, SITES, Head, HeadLayout
 from headcount.pruning.by_score import ScoredHeads, scores_by
 from headcount.pruning.selection import Request
@@ -30,23 +31,32 @@ MEASURE = "gradient"
 STEPS = 4
 """Heads and units of a layer stay in steps of a quarter."""
 
+ROUNDING = 1e-4
+"""How far a sum of what two stacks save may be from what the model saves, as a share of it."""
+
 
 class ShapedHeads(ScoredHeads):
     """Keeps what the largest shape has room for; the rest is masked in steps, as by any score."""
 
     @classmethod
     def of(cls, request: Request) -> ShapedHeads:
-        """The heads of a pruning with a speed-up, which something at its sites can reach."""
+        """The heads of a pruning with a speed-up; stops where no shape is fast enough."""
         settings = request.settings
         assert request.layout is not None
         assert request.costs is not None
         assert request.weights is not None
         assert request.scores is not None
+        speedup = settings.speedup or 1.0
         shape = largest_shape(
-            request.layout, settings.sites, request.costs, settings.speedup or 1.0,
-            request.weights, request.scores,
-        )  # fmt: skip
-        kept = set(shape or ())  # nothing at all, where only that is fast enough
+            request.layout, settings.sites, request.costs, speedup, request.weights, request.scores
+        )
+        if shape is None:
+            raise UserError(
+                f"--speedup {speedup:g} --by shape: even the smallest shape at"
+                f" {','.join(settings.sites)} is slower.",
+                "Ask for less, name more --sites, or leave --by out.",
+            )
+        kept = set(shape)
         return cls(
             request.heads,
             request.device,
@@ -77,16 +87,21 @@ def largest_shape(
 
     `weights` are those of every head and block of units. Without `scores` the first ones stay.
     """
+    full = costs.seconds(layout)
     stacks = []
     for stack in ("enc", "dec"):
         held = [site for site in HOLDERS if site in BLOCKS[f"{stack}_layers"]]
         shapes = []
         for kept in _shapes(layout, f"{stack}_layers", sites, scores or {}):
-            own = layout.keeping(kept, {*held, f"{stack}_layers"} & set(sites)).heads(held)
-            shapes.append((sum(weights[head] for head in own), kept))
+            smaller = layout.keeping(kept, {*held, f"{stack}_layers"} & set(sites))
+            size = sum(weights[head] for head in smaller.heads(held))
+            shapes.append((size, full - costs.seconds(smaller), kept))
         stacks.append(shapes)
     both = sorted(product(*stacks), key=lambda pair: -(pair[0][0] + pair[1][0]))
-    for (_, encoder), (_, decoder) in both:
+    for (_, saved, encoder), (_, more, decoder) in both:
+        # What the stacks save adds up: most pairs need no layout of their own to be ruled out.
+        if (full - saved - more) * speedup > costs.full * (1 + ROUNDING):
+            continue
         kept = [*encoder, *decoder]
         if costs.speedup(layout.keeping(kept, sites)) >= speedup:
             return kept
