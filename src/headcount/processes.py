@@ -29,6 +29,6 @@ def end_with_parent() -> None:
 
 
 def end_command_with_parent() -> None:
-    """In a command that is being started (`preexec_fn`, only on Linux): SIGTERM at that moment."""
+    """In a command that is being started (`preexec_fn`, on Linux): get SIGTERM when it ends."""
     set_signal_at_parents_death = 1  # PR_SET_PDEATHSIG of <sys/prctl.h>
     ctypes.CDLL(None).prctl(set_signal_at_parents_death, signal.SIGTERM)

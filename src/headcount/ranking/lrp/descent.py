@@ -155,10 +155,10 @@ class Descent:
     def _sums(
         self, site: str, layer: int, message: Tensor, activation: Tensor
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The relevance of neurons, summed over positions, and where that of heads is kept.
+        """Where the relevance of heads is kept, and that of neurons, summed over positions.
 
-        `[rows, starts, heads]` of this window and `[rows, starts, width]`: plain sums and, where
-        these are asked for, sums of absolute values.
+        `[rows, starts, heads]` of this window with `[rows, starts, width]`: first plain sums, then,
+        if they are asked for, sums of absolute values.
         """
         relevance = self.maps.relevance(message, self.at(activation))
         window, result = self.window, self.result
