@@ -42,7 +42,8 @@ def rank(
     normalise: str = typer.Option(
         "neurons",
         "--normalise",
-        help="LRP: a head's share of its layer by signed sums, by absolute sums, or by neurons.",
+        help="LRP: a head's share of its layer by signed sums, by absolute values of these sums, or"
+        " by absolute values of neurons.",
     ),
     epsilon: float = typer.Option(1e-6, "--epsilon", help="LRP: added to denominators."),
     prefix: str = typer.Option(
