@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from pathlib import Path
 
 import pytest
 
+from headcount.cli.console import remarks
+from headcount.cli.study import stage_lines
 from headcount.errors import UserError
 from headcount.study.stages import Book, Runner, Stage, choose
 
@@ -66,6 +69,27 @@ def test_runs_in_order_and_repeats_nothing(task: Path) -> None:
     assert all(book.done(name) for name in "ab")
     run(task, *stages)
     assert calls(task) == ["a x", "b x"]
+
+
+def test_without_a_terminal_each_stage_says_that_it_begins_and_ends(
+    task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(remarks, "print", lambda line, **_: lines.append(line))
+    run(task, make(task, "a"))
+    stages = [make(task, "a"), *(make(task, name, needs=("a",), delay=0.5) for name in "bc")]
+    book = Book.open(task / "study", stages)
+    runner = Runner(book, list(book.stages))
+    runner.run(stage_lines(runner))
+    times, said = zip(*(line.split(" ", 1) for line in lines), strict=True)
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", each) for each in times)
+    # Nothing about stage a, which had been done before.
+    assert [re.sub(r"\d+:\d\d", "0:00", each) for each in said] == [
+        "b: test, 2 of 3",
+        "b: done in 0:00",
+        "c: test, 3 of 3",
+        "c: done in 0:00",
+    ]
 
 
 def test_a_changed_input_repeats_what_depends_on_it(task: Path) -> None:

@@ -57,6 +57,29 @@ def live_view(runner: Runner) -> RenderableType:
     return Group(*lines)
 
 
+def stage_lines(runner: Runner) -> Callable[[], None]:
+    """What is called while stages run where there is no terminal: a line as each begins and ends.
+
+    `20:03:11 en-fr/full: train, 3 of 12`, then `20:09:40 en-fr/full: done in 6:29`.
+    """
+    begun, ended = set(runner.finished), set(runner.finished)
+
+    def say(line: str) -> None:
+        remarks.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True)
+
+    def draw() -> None:
+        running = {each.name for each in runner.running}
+        for number, name in enumerate(runner.chosen, 1):
+            if name in runner.finished - ended:
+                ended.add(name)
+                say(f"{name}: done in {clock(runner.book.stamp(name)['seconds'])}")
+            elif name in running - begun:
+                begun.add(name)
+                say(f"{name}: {runner.book.stages[name].kind}, {number} of {len(runner.chosen)}")
+
+    return draw
+
+
 def study(
     recipe: Path = typer.Argument(..., help="A study's recipe: see recipes/study-*.yaml."),
     out: Path = typer.Option(..., "--out", help="The study's folder; call again to continue."),
@@ -101,12 +124,14 @@ def study(
 
 
 def _run(runner: Runner, quiet: bool) -> None:
-    """Run the stages; a terminal shows what is running."""
+    """Run the stages; a terminal shows what is running, a log gets lines."""
     from rich.live import Live
 
     try:
-        if quiet or not remarks.is_terminal:
+        if quiet:
             runner.run()
+        elif not remarks.is_terminal:
+            runner.run(stage_lines(runner))
         else:
             with Live(console=remarks, refresh_per_second=2) as live:
                 runner.run(lambda: live.update(live_view(runner)))
