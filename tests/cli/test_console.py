@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 import re
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from headcount.cli.console import LINE_SECONDS, SafeConsole, StageReporter, StatusLine, clock
+from headcount.cli.prune_display import plan_table
 from headcount.cli.train import TrainingDisplay
 from headcount.config import TrainingConfig
+from headcount.heads import ALL_SITES
+from headcount.pruning.plan import Plan, Row
 
 TRAIN = {
     "kind": "train",
@@ -86,3 +91,16 @@ def test_a_long_stage_prints_a_line_now_and_then_where_there_is_no_terminal(
 
 def test_clock() -> None:
     assert [clock(s) for s in (0, 59.6, 61, 3723)] == ["0:00", "1:00", "1:01", "1:02:03"]
+
+
+def test_a_plan_fits_80_columns() -> None:
+    sites = (*ALL_SITES, "together")
+    rows = [Row(site, 1024, 1000, 0.999, 1.0, 12.34, 12.34, 12.34) for site in sites]
+    lines = drawn(plan_table(cast(Plan, SimpleNamespace(rows=rows)), "runs/a"), 80)
+    assert [line.split()[1] for line in lines if "1024" in line] == list(sites)
+    assert not any("…" in line for line in lines)
+    heads = list(zip(*(line.split("┃")[2:-1] for line in lines[2:4]), strict=True))
+    assert ["".join(cells).split() for cells in heads] == [
+        ["have"], ["keep"], ["parameters"], ["multiply-", "adds"], ["speed"], ["at", "most"],
+        ["by", "counts"],
+    ]  # fmt: skip

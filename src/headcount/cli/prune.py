@@ -163,7 +163,7 @@ def prune(
             print_json(planned.to_json())
             return
         results.print(plan_table(planned, str(run)))
-        results.print(plan_lines(planned), soft_wrap=True)
+        results.print(plan_lines(planned))
         return
     if out is None:
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")
@@ -224,7 +224,11 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
     if not no_finetune:
         return updates
     if updates or finetune:
-        raise UserError("--no-finetune leaves no updates to make.", "Give one or the other.")
+        other = f"--updates {updates}" if updates else f"--finetune {finetune}"
+        raise UserError(
+            f"--no-finetune leaves no updates to make, and {other} asks for some.",
+            f"Leave out --no-finetune or {other}.",
+        )
     return 0
 
 

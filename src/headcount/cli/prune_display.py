@@ -16,8 +16,17 @@ def plan_table(plan: Plan, title: str) -> Table:
     from rich.table import Table
 
     table = Table(title=title, title_justify="left")
-    table.add_column("")
-    for name in ("have", "keep", "parameters", "multiply-adds", "speed", "at most", "by counts"):
+    table.add_column("", no_wrap=True)
+    # Broken by hand, so that all of it fits 80 columns.
+    for name in (
+        "have",
+        "keep",
+        "parameters",
+        "multiply-\nadds",
+        "speed",
+        "at\nmost",
+        "by\ncounts",
+    ):
         table.add_column(name, justify="right")
     for row in plan.rows:
         table.add_row(

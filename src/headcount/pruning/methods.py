@@ -30,8 +30,12 @@ if TYPE_CHECKING:
 
 GATES, EXACT, TIMED, SHAPE, RANDOM = "gates", "exact", "timed", "shape", "random"
 
-NEEDS = {"penalty": "a penalty", "keep": "a number of heads to keep", "speedup": "a speed-up"}
-"""What says how much stays, in words."""
+NEEDS = {
+    "penalty": "a penalty: give --penalty P",
+    "keep": "a number of heads to keep: give --keep N",
+    "speedup": "a speed-up: give --speedup X",
+}
+"""What says how much stays, in words, and the option to give."""
 
 ALIASES = {
     "hard concrete": GATES,

@@ -163,11 +163,15 @@ class PruneSettings(Section):
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
-        if sum(each is not None for each in (self.penalty, self.keep, self.speedup)) != 1:
+        given = [name for name in NEEDS if getattr(self, name) is not None]
+        if len(given) != 1:
             raise ValueError("give one of --penalty, --keep and --speedup")
         method = self.method
-        if getattr(self, method.needs) is None:
-            raise ValueError(f"{method.name} needs {NEEDS[method.needs]}")
+        if method.needs not in given:
+            raise ValueError(
+                f"--by {method.name} needs {NEEDS[method.needs]} instead of --{given[0]},"
+                " or leave out --by"
+            )
         if self.speedup is None and (self.engine or self.batch):
             raise ValueError("--engine and --batch say where --speedup is measured")
         if self.even and self.keep is None:
