@@ -64,6 +64,11 @@ def test_side_by_side(baseline: Path, tmp_path: Path) -> None:
         assert each.to_json()["timings"]["greedy, batch 1"]["median"] > 0
 
 
+def test_the_shipped_model_is_called_as_it_was_asked_for() -> None:
+    only = bench(["demo"], ["a dog"], rounds=1, beam=1, singles=1, memory=False)
+    assert [each.run for each in only] == ["demo"]
+
+
 def test_sentences_of_the_runs_own_corpus(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     every = (corpus / "test.en").read_text().splitlines()
     some = bench_lines(baseline, None, 5)

@@ -9,6 +9,7 @@ import pytest
 
 from headcount.config import load_recipe
 from headcount.errors import UserError
+from headcount.run import load_run
 from headcount.study.plan import make_plan
 from headcount.study.publish import write_manifest
 from headcount.study.recipe import load_study
@@ -91,6 +92,7 @@ def test_each_number_of_heads_may_have_ways_of_its_own(recipe: Path) -> None:
         ("{2: [gates]}", "encoder_keep.2.0 = 'gates': not a method that keeps a number"),
         ("{2: lrp}", "encoder_keep.2 = 'lrp': must be a list"),
         ("{-2: [lrp]}", "encoder_keep.-2 = -2: must be 0 or more"),
+        ("{2: [lrp], 1: []}", "encoder_keep.1 = []: names no way to choose these heads"),
         ("[two]", "encoder_keep.two = 'two': must be a whole number"),
         ("[[2]]", "encoder_keep = [[2]]: must be a list of numbers, or numbers with a list"),
         ("2", "encoder_keep = 2: must be a list of numbers, or numbers with a list"),
@@ -100,6 +102,22 @@ def test_numbers_of_heads_that_are_none_are_refused(recipe: Path, value: str, sa
     recipe.write_text(STUDY.replace("encoder_keep: [2]", f"encoder_keep: {value}"))
     with pytest.raises(UserError, match=re.escape(says)):
         load_study(recipe)
+
+
+def test_more_heads_than_the_model_has_are_refused_before_it_is_trained(
+    recipe: Path, run_folder: Path
+) -> None:
+    """The recipe's model has one layer; a run that is given counts instead of it."""
+    heads = load_run(run_folder).model.heads.count("enc")
+    for run, most in (("", 8), (f", run: {run_folder}", heads)):
+        for keep in (most, most + 1):
+            text = STUDY.replace("encoder_keep: [2]", f"encoder_keep: {{1: [lrp], {keep}: [lrp]}}")
+            recipe.write_text(text.replace("recipe: train.yaml", f"recipe: train.yaml{run}"))
+            if keep == most:
+                assert f"en-fr/enc-keep-{most}-lrp" in plan(recipe)
+                continue
+            with pytest.raises(UserError, match=f"'en-fr' has only {most} encoder heads"):
+                plan(recipe)
 
 
 def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> None:

@@ -180,14 +180,14 @@ def bench(
     full_encoder = encoder_products(first.model, lengths)
     full = translation_products(first.model, lengths, targets)
     measured = []
-    for number, run in enumerate(runs):
+    for number, (folder, run) in enumerate(zip(folders, runs, strict=True)):
         peaks = (0, 0)
         if memory:
             progress("Memory", number, len(runs))
             peaks = peak_memory(run.folder, lines, beam)
         measured.append(
             Bench(
-                str(run.folder),
+                str(Path(folder)),  # `demo` as it was called, not where the package keeps it
                 {site: run.model.heads.count(site) for site in SITES},
                 unit_counts(run.model),
                 {site: run.model.heads.count(site) for site in BLOCKS},

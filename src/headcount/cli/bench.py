@@ -74,10 +74,15 @@ def bench(
     if engine:
         results.print(_engine_speeds(engine))
     results.print(
-        f"{torch.get_num_threads()} threads; medians of {rounds} rounds, in brackets the quartiles;"
-        " x: faster than the first run. The ceiling is the speed-up if only multiply-adds counted.",
-        soft_wrap=True,
+        f"{_count(torch.get_num_threads(), 'thread')}; medians of {_count(rounds, 'round')}, in brackets the"
+        " quartiles; x: faster than the first run. The ceiling is the speed-up if only multiply-adds"
+        " counted."
     )
+
+
+def _count(number: int, what: str) -> str:
+    """`1 thread`, `2 threads`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _sizes(benches: list[Bench]) -> Any:
@@ -87,8 +92,9 @@ def _sizes(benches: list[Bench]) -> Any:
     counts = ["heads"]
     counts += ["units"] if any(each.units != benches[0].units for each in benches) else []
     counts += ["blocks"] if any(each.blocks != benches[0].blocks for each in benches) else []
-    for name in ("run", *counts, "parameters", "file", "peak memory", "above idle"):
-        table.add_column(name, justify="left" if name == "run" else "right")
+    table.add_column("run", overflow="fold")
+    for name in (*counts, "parameters", "file", "peak memory", "above idle"):
+        table.add_column(name, justify="right")
     for each in benches:
         table.add_row(
             each.run,

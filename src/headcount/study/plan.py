@@ -6,11 +6,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headcount.config import Config, load_recipe
+from headcount.errors import UserError
+from headcount.model.transformer import full_layout
 from headcount.pruning.methods import EXACT, GATES, method_named
 from headcount.ranking.measures import MEASURES
 from headcount.ranking.rank import MEASURES_FILE
 from headcount.role.parses import SPACY_LANGUAGE
-from headcount.study.recipe import FULL, PRUNED, SCRATCH, Model, PairConfig, StudyConfig, models_of
+from headcount.run import load_config, load_heads
+from headcount.study.recipe import (
+    FULL,
+    PRUNED,
+    SCRATCH,
+    Model,
+    PairConfig,
+    PruningConfig,
+    StudyConfig,
+    models_of,
+)
 from headcount.study.score_model import sentence_counts_path
 from headcount.study.stages import Stage
 
@@ -40,6 +52,7 @@ def make_plan(study: StudyConfig, folder: Path) -> list[Stage]:
 
 def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator[Stage]:
     config = load_recipe(pair.recipe, pair.set)
+    _check_numbers(study.pruning_of(pair), pair, config)
     corpus, data = _corpus(pair, config, folder)
     yield from data
     needs = tuple(stage.name for stage in data)
@@ -53,6 +66,23 @@ def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator
             making = _prune_stage(study, pair, model, corpus, folder)
         yield making
         yield from _analysis_stages(study, pair, model, corpus, folder, making)
+
+
+def _check_numbers(pruning: PruningConfig, pair: PairConfig, config: Config) -> None:
+    """Stop now, not after the training, where the model has fewer heads than are to be kept."""
+    if not pruning.encoder_keep:
+        return
+    keep = max(pruning.encoder_keep)
+    if pair.run is not None:
+        layout = load_heads(pair.run, load_config(pair.run).model)
+    else:
+        layout = full_layout(config.model)
+    most = layout.count("enc")
+    if keep > most:
+        raise UserError(
+            f"encoder_keep {keep}: the model of pair '{pair.name}' has only {most} encoder heads.",
+            f"Keep at most {most}.",
+        )
 
 
 def _corpus(pair: PairConfig, config: Config, folder: Path) -> tuple[Path, list[Stage]]:

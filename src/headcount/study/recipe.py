@@ -35,6 +35,15 @@ def _keep_method(text: str) -> str:
 KeepMethod = Annotated[str, AfterValidator(_keep_method)]
 
 
+def _some(ways: tuple[str, ...]) -> tuple[str, ...]:
+    if not ways:
+        raise ValueError("names no way to choose these heads; name one, or leave the number out")
+    return ways
+
+
+Ways = Annotated[tuple[KeepMethod, ...], AfterValidator(_some)]
+
+
 class AnalysisConfig(Section):
     """How many held-out sentences each analysis reads."""
 
@@ -63,7 +72,7 @@ class PruningConfig(Section):
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     keep_by: tuple[KeepMethod, ...] = (EXACT, "lrp", "confidence", RANDOM)
     """Ways to choose a number of heads: pruning methods with `--keep`; `prune --help` has all."""
-    encoder_keep: dict[Count, tuple[KeepMethod, ...]] = Field(default={})
+    encoder_keep: dict[Count, Ways] = Field(default={})
     """Encoder heads to keep (Fig. 7): numbers with their ways, or a list: each in all `keep_by`."""
     all_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates at all three sites (Table 2, Fig. 9, 10)."""
