@@ -74,9 +74,9 @@ def bench(
     if engine:
         results.print(_engine_speeds(engine))
     results.print(
-        f"{_count(torch.get_num_threads(), 'thread')}; medians of {_count(rounds, 'round')}, in brackets the"
-        " quartiles; x: faster than the first run. The ceiling is the speed-up if only multiply-adds"
-        " counted."
+        f"{_count(torch.get_num_threads(), 'thread')}; medians of {_count(rounds, 'round')},"
+        " in brackets the quartiles; x: faster than the first run."
+        " The ceiling is the speed-up if only multiply-adds counted."
     )
 
 
