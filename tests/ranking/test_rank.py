@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.color import ColorSystem
 
 from headcount import rank
 from headcount.cli import main
@@ -357,6 +358,25 @@ def test_the_command_prints_a_grid_audit_and_agreement(command, copy, files, mon
     assert "enc.0 " not in out[out.index("Rank correlations") :]  # layers only with --full
     for name in ("head-table.csv", "head-table.json", "measures.json", "agreement.json"):
         assert (copy / "analysis" / name).is_file()
+
+
+def test_the_legend_tells_of_shades_and_shares_where_there_is_something_to_tell(
+    command, copy, files, monkeypatch
+):
+    rank_by = (copy, "--src", files[0], "--ref", files[1], "--sites", "enc", "--by")
+    compare = "Compare heads of one layer: its shares add up to 1."
+    _, out, _ = command(*rank_by, "lrp")
+    assert compare in out
+    assert "Darker" not in out  # a pipe has no shades
+    assert "--normalise" not in out
+    _, out, _ = command(*rank_by, "lrp", "--normalise", "signed")
+    assert f"{compare} Shares with --normalise signed." in out
+    monkeypatch.setattr(results, "_color_system", ColorSystem.TRUECOLOR)
+    _, out, _ = command(*rank_by, "confidence", "--normalise", "signed")
+    assert "Darker is more." in out
+    assert "--normalise" not in out
+    monkeypatch.setattr(results, "no_color", True)
+    assert "Darker" not in command(*rank_by, "confidence")[1]
 
 
 def test_the_command_prints_all_heads_where_asked(command, copy, files):

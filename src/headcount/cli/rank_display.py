@@ -15,6 +15,7 @@ from rich.text import Text
 from headcount.cli.console import results
 from headcount.heads import BLOCKS, SITE_NAMES, SITES, Head, kind_of, kinds_at
 from headcount.ranking.agreement import MIN_HEADS, Agreement
+from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import LRP, MEASURES, RANDOM, explain
 from headcount.ranking.measuring import REASONS
 from headcount.ranking.rank import Ranking
@@ -34,8 +35,9 @@ def show(
     main = next(iter(ranking.columns))
     for site, following in zip_longest(sites, sites[1:]):
         results.print(grid_of(ranking, main, site))
-        if following is None or _reading(main, following) != _reading(main, site):
-            results.print(_reading(main, site), "")
+        reading = _reading(ranking, main, site)
+        if reading and (following is None or _reading(ranking, main, following) != reading):
+            results.print(reading, "")
     if full:
         for site in sites:
             results.print(all_heads(ranking, site))
@@ -93,15 +95,23 @@ def grid(ranking: Ranking, column: str, site: str) -> dict[int, dict[int, float 
     return layers
 
 
-def _reading(column: str, site: str) -> str:
-    """How to read a grid."""
-    names = f" Blocks: {', '.join(BLOCKS[site])}." if site in BLOCKS else ""
-    if column != LRP:
-        return f"Darker is more.{names}"
+def _reading(ranking: Ranking, column: str, site: str) -> str:
+    """How to read a grid: its shades where there are any, and what its numbers are shares of."""
+    shaded = results.color_system is not None and not results.no_color
+    parts = ["Darker is more."] if shaded else []
+    if column == LRP:
+        kind = "heads" if site in SITES else "blocks"
+        parts.append(
+            "All shares of a stack add up to 1."
+            if site in BLOCKS
+            else f"Compare {kind} of one layer: its shares add up to 1."
+        )
+        normalise = ranking.about["lrp"]["normalise"]
+        if normalise != LrpOptions.normalise:
+            parts.append(f"Shares with --normalise {normalise}.")
     if site in BLOCKS:
-        return f"Darker is more. All shares of a stack add up to 1.{names}"
-    kind = "heads" if site in SITES else "blocks"
-    return f"Darker is more. Compare {kind} of one layer: its shares add up to 1."
+        parts.append(f"Blocks: {', '.join(BLOCKS[site])}.")
+    return " ".join(parts)
 
 
 def _scale(numbers: Sequence[float]) -> tuple[float, str]:
