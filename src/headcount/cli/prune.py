@@ -76,7 +76,7 @@ def prune(
         "--plan",
         help="Only print what keeping --keep at --sites would give, and at most could: parameters,"
         " multiply-adds, predicted time; with --speedup whether it can be reached. Times models for"
-        " a minute or two first.",
+        " a minute or two first, longer on a busy machine.",
     ),
     penalty: float | None = typer.Option(
         None,
@@ -92,7 +92,7 @@ def prune(
         None,
         "--speedup",
         help="Prune until a translation is this many times as fast: 1.5. Begins with a minute or"
-        " two of timing.",
+        " two of timing, more on a busy machine.",
     ),
     engine: str | None = typer.Option(
         None, "--engine", help="Where --speedup is measured. Default: headcount. {engines}."
