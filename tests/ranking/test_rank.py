@@ -370,7 +370,7 @@ def test_the_legend_tells_of_shades_and_shares_where_there_is_something_to_tell(
     assert "Darker" not in out  # a pipe has no shades
     assert "--normalise" not in out
     _, out, _ = command(*rank_by, "lrp", "--normalise", "signed")
-    assert f"{compare} Shares with --normalise signed." in out
+    assert f"{compare} Shares with --normalise signed." in " ".join(out.split())  # lines wrap
     monkeypatch.setattr(results, "_color_system", ColorSystem.TRUECOLOR)
     _, out, _ = command(*rank_by, "confidence", "--normalise", "signed")
     assert "Darker is more." in out
