@@ -64,3 +64,16 @@ def test_positions_grow_with_the_sentence(make_model: Maker) -> None:
 
 def test_positions_are_not_weights(make_model: Maker) -> None:
     assert not any("positions" in name for name in make_model().state_dict())
+
+
+@torch.no_grad()
+def test_first_biases_of_distances(make_model: Maker) -> None:
+    """With a spread, heads begin with distances of their own; else nearly without any."""
+    spreads = []
+    for spread in (None, 2.5, 0.0):
+        model = make_model(relative_positions="layer", position_spread=spread)
+        biases = [table.flatten() for table in model.encoder_positions.parameters()]
+        spreads.append(float(torch.cat(biases).std()))
+    assert spreads[0] == pytest.approx(12**-0.5, rel=0.3)
+    assert spreads[1] == pytest.approx(2.5, rel=0.3)
+    assert spreads[2] == 0
