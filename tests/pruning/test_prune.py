@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ from safetensors.torch import load_file
 
 import headcount.pruning.process as process
 from headcount.config import load_recipe
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 from headcount.heads import ALL_SITES, SITES, Head
 from headcount.pruning.prune import prune
 from headcount.pruning.record import is_finished, read_record
 from headcount.pruning.settings import PruneSettings, make_settings
+from headcount.ranking.rank import rank
 from headcount.run import load_heads, load_run
 from headcount.training.checkpoints import list_checkpoints
 from headcount.training.metrics import read_metrics
@@ -341,8 +344,6 @@ def test_the_same_heads_from_random_weights(baseline: Path, corpus: Path, tmp_pa
 
 
 def test_scores_of_the_head_table_are_used(baseline: Path, corpus: Path, tmp_path: Path) -> None:
-    import shutil
-
     shutil.copytree(baseline, tmp_path / "ranked")
     run = load_run(tmp_path / "ranked")
     table = run.head_table()
@@ -351,6 +352,22 @@ def test_scores_of_the_head_table_are_used(baseline: Path, corpus: Path, tmp_pat
     table.save(run.analysis)
     prune(tmp_path / "ranked", corpus, tmp_path / "out", quick(keep=2, by="lrp"))
     assert read_record(tmp_path / "out")["kept"] == [str(head) for head in best]
+
+
+def test_other_options_of_relevance_are_noticed(
+    baseline: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """A head table may have been written by a version with other defaults."""
+    for name, options in (("usual", {}), ("signed", {"normalise": "signed"})):
+        shutil.copytree(baseline, tmp_path / name)
+        rank(tmp_path / name, corpus / "dev.en", by="lrp", sites="enc", save=True, **options)
+    settings = quick(keep=2, by="lrp", updates=0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        prune(tmp_path / "usual", corpus, tmp_path / "out", settings)
+    assert not [notice for notice in caught if "head table" in str(notice.message)]
+    with pytest.warns(Notice, match=r"head table, measured with normalise signed"):
+        prune(tmp_path / "signed", corpus, tmp_path / "out-signed", settings)
 
 
 def test_random_follows_the_seed(baseline: Path, corpus: Path, tmp_path: Path) -> None:

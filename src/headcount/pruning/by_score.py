@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from headcount.errors import Notice
 from headcount.heads import Head
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
-from headcount.ranking.measures import MEASURES
+from headcount.ranking.lrp.rules import LrpOptions
+from headcount.ranking.measures import LRP, MEASURES
 from headcount.ranking.rank import Provenance, random_scores, rank, weights_hash
 
 if TYPE_CHECKING:
@@ -123,8 +127,25 @@ def scores_by(
         column = rank(
             run, source, reference, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
         )[measure]
+    elif measure == LRP and workers.leader:
+        _notice_options(run, sites)
     last = min(column.values(), default=0.0) - 1
     return {head: float(column.get(head, last)) for head in heads}
+
+
+def _notice_options(run: Run, sites: Sequence[str]) -> None:
+    """Say where the table's relevance was measured with other options than it would be now."""
+    origins = (Provenance.load(run.analysis) or Provenance()).columns.get(LRP, {})
+    now = asdict(LrpOptions())
+    for site in sites:
+        then = origins.get(site, {}).get("lrp", {})
+        other = [f"{name} {then[name]}" for name in now if then.get(name, now[name]) != now[name]]
+        if other:
+            text = (
+                f"Relevance at {site} is that of the run's head table, measured with"
+                f" {', '.join(other)}; `headcount rank` measures it with the defaults."
+            )
+            warnings.warn(Notice(text), stacklevel=2)
 
 
 def known_scores(run: Run, name: str, sites: Sequence[str]) -> dict[Head, float] | None:
