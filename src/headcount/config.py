@@ -35,6 +35,7 @@ Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Precision = Literal["auto", "float32", "bf16"]
 Share = Annotated[float, Field(ge=0, lt=1)]
+Spread = Annotated[float, Field(ge=0, le=100)]
 
 
 MAX_BEAM = 1000
@@ -169,8 +170,8 @@ class ModelConfig(Section):
     """Relative positions: ranges of distances, each with a bias for every head."""
     position_distance: Positive = 128
     """Relative positions: all longer distances are the same."""
-    position_spread: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Relative positions: standard deviation of the first biases; `null`: `1 / sqrt(width)`."""
+    position_spread: tuple[Spread, Spread] | None = None
+    """Deviation of the first biases, from a layer's first head to its last; `null`: small."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The longest wavelength of positions over the shortest (2 pi tokens); 100 for short text."""
     tie: Literal["none", "target", "inputs", "all"] = "target"

@@ -68,12 +68,11 @@ def test_positions_are_not_weights(make_model: Maker) -> None:
 
 @torch.no_grad()
 def test_first_biases_of_distances(make_model: Maker) -> None:
-    """With a spread, heads begin with distances of their own; else nearly without any."""
-    spreads = []
-    for spread in (None, 2.5, 0.0):
-        model = make_model(relative_positions="layer", position_spread=spread)
-        biases = [table.flatten() for table in model.encoder_positions.parameters()]
-        spreads.append(float(torch.cat(biases).std()))
-    assert spreads[0] == pytest.approx(12**-0.5, rel=0.3)
-    assert spreads[1] == pytest.approx(2.5, rel=0.3)
-    assert spreads[2] == 0
+    """With a spread, the later heads begin with distances of their own; else hardly any has one."""
+    for spread, expected in ((None, [12**-0.5] * 3), ((0.0, 4.0), [0.0, 2.0, 4.0])):
+        model = make_model(
+            heads=3, relative_positions="layer", position_buckets=200, position_distance=400,
+            position_spread=spread,
+        )  # fmt: skip
+        for table in model.encoder_positions.parameters():
+            assert table.std(0).tolist() == pytest.approx(expected, rel=0.3)

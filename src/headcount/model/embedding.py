@@ -48,9 +48,9 @@ class RelativePositions(nn.Module):
     to `config.position_distance`; everything beyond shares the last one. In an encoder half of
     all buckets are for keys to the right of the query.
 
-    Biases that begin near zero grow into windows that fall off with distance. With a larger
-    `config.position_spread` heads begin with distances of their own, drawn at random, and
-    training keeps, moves or drops them.
+    Biases that begin near zero grow into windows that fall off with distance. With
+    `config.position_spread` the later heads of a layer begin with distances of their own, drawn at
+    random, which training keeps, moves or drops.
     """
 
     def __init__(self, config: ModelConfig, site: str) -> None:
@@ -58,8 +58,8 @@ class RelativePositions(nn.Module):
         self.both_ways = site == "enc"
         self.buckets, self.distance = config.position_buckets, config.position_distance
         self.table = nn.Parameter(torch.empty(self.buckets, config.heads_at(site)))
-        spread = config.position_spread
-        nn.init.normal_(self.table, std=config.width**-0.5 if spread is None else spread)
+        first, last = config.position_spread or (config.width**-0.5, config.width**-0.5)
+        nn.init.normal_(self.table).data.mul_(torch.linspace(first, last, self.table.shape[1]))
 
     def forward(self, length: int, heads: tuple[int, ...]) -> Tensor:
         """Biases of the given heads for queries and keys `0 .. length`: `[heads, length, length]`.
