@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headcount.data.batches import Batch
 from headcount.heads import Head
-from headcount.model.gating import gated, masked
+from headcount.model.gating import gated, masked, remove_heads
 from headcount.model.transformer import Transformer
 from headcount.pruning.by_score import ScoredHeads
 from headcount.pruning.gates import HardConcreteGates
@@ -114,7 +114,7 @@ def test_two_phases(make_model: Callable[..., Transformer]) -> None:
             stopped.append(update)
             if objective.fixed:
                 break
-            objective.fix()
+            objective.fix(remove_heads(model, closed))
         torch.manual_seed(update)
         objective.begin_update(update)
         loss = objective.losses(make_batch(2)).nll
@@ -161,7 +161,7 @@ def test_state_goes_round(
     one = GatedObjective(model, 0.0, make(model), 3, 5)
     for update in range(1, 6):
         if one.finished():
-            one.fix()
+            one.fix(model)
         one.begin_update(update)
         other = GatedObjective(model, 0.0, make(model), 3, 5)
         other.load_state(one.state())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,17 @@ import pytest
 import torch
 
 import headcount.pruning.process as process
+from headcount.data.batches import Batch
 from headcount.errors import Notice, UserError
-from headcount.model.gating import remove_heads
-from headcount.pruning.process import check_equal
+from headcount.heads import Head
+from headcount.model.gating import masked, remove_heads
+from headcount.pruning.process import Pruning, check_equal
 from headcount.pruning.prune import prune
+from headcount.pruning.record import read_record
+from headcount.run import load_run, regroup
+from headcount.training.checkpoints import TrainingState
 from headcount.training.metrics import read_metrics
+from headcount.training.objective import Losses
 
 QUICK = {"finetune": 1, "bleu_sentences": 4}
 
@@ -89,3 +96,64 @@ def test_who_asks_for_all_heads_is_not_warned(baseline: Path, corpus: Path, tmp_
     with warnings.catch_warnings():
         warnings.simplefilter("error", Notice)
         prune(baseline, corpus, tmp_path / "out", keep=4, by="random", updates=0)
+
+
+@pytest.mark.parametrize(
+    ("sites", "given"),
+    [
+        ("enc", {"keep": 1}),
+        ("enc,dec,cross", {"keep": 5, "by": "random"}),
+        ("enc_ff,dec_layers", {"keep": "enc_ff=2,dec_layers=3", "by": "random"}),
+    ],
+)
+def test_cut_heads_train_on_as_if_they_were_masked(
+    sites: str,
+    given: dict[str, Any],
+    baseline: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fine-tuning without closed heads ends with the model of fine-tuning with gates of 0.
+
+    Without dropout: a block that is gone draws no random numbers. Weights that do nothing (biases
+    of keys, the norm of a layer without heads) may differ, so logits are compared.
+    """
+    settings = {"updates": 9, "finetune": 5, "bleu_sentences": 4, "ff_block": 4, "sites": sites}
+    settings |= {"learning_rate": 0.01}
+    shutil.copytree(baseline, tmp_path / "run")
+    config = (baseline / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(config.replace("dropout: 0.1", "dropout: 0.0"))
+
+    class Masked(Pruning):
+        def _cut(self) -> None:
+            closed = self.objective.selection.closed()
+            losses = self.objective.losses
+            self._difference = 0.0
+            self.objective.fix(self.target.model)
+
+            def masked_losses(batch: Batch) -> Losses:
+                with masked(self.target.model, closed):
+                    return losses(batch)
+
+            monkeypatch.setattr(self.objective, "losses", masked_losses)
+
+        def _finish(self, progress: TrainingState) -> None:
+            closed = self.objective.selection.closed()
+            self.target.model = remove_heads(self.target.model.eval(), closed)
+            super()._finish(progress)
+
+    tokens = torch.tensor([[5, 6, 7, 8, 3]])
+    cut = prune(tmp_path / "run", corpus, tmp_path / "cut", **settings, **given)
+    monkeypatch.setattr("headcount.pruning.prune.Pruning", Masked)
+    slow = prune(tmp_path / "run", corpus, tmp_path / "masked", **settings, **given)
+    before = regroup(load_run(tmp_path / "run"), 4).model
+    unmoved = remove_heads(before, closed_in(tmp_path / "cut"))
+    assert cut.model.heads == slow.model.heads == unmoved.heads
+    logits = [run.model(tokens, tokens) for run in (cut, slow)]
+    torch.testing.assert_close(*logits, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(logits[0], unmoved(tokens, tokens), atol=0.01)
+
+
+def closed_in(folder: Path) -> list[Head]:
+    return [Head.parse(head) for head in read_record(folder)["closed"]]

@@ -19,7 +19,7 @@ SETTLED = "heads have settled"
 
 
 class GatedObjective(Objective):
-    """Two phases: heads are chosen, then (from `fix` on) the choice is held fixed.
+    """Two phases: heads are chosen, then (from `fix` on) a model without the others is trained.
 
     The first phase is over after `choosing` updates or as soon as the selection has settled; the
     second after `finetune` more. The training loop stops at the end of each phase, so that the
@@ -45,12 +45,14 @@ class GatedObjective(Objective):
 
     @property
     def fixed(self) -> bool:
-        """Whether the choice is held fixed: every gate is 0 or 1."""
+        """Whether heads have been chosen, and the model has no others."""
         return self.fixed_at is not None
 
-    def fix(self) -> None:
-        """End the first phase with the choice as it stands."""
-        self.fixed_at = self.update
+    def fix(self, smaller: Transformer) -> None:
+        """End the first phase with the choice as it stands; `smaller` has no closed heads."""
+        self.model = smaller
+        if self.fixed_at is None:
+            self.fixed_at = self.update
 
     def begin_update(self, update: int) -> None:
         """Draw the gates of this update, the same on all workers."""
@@ -64,7 +66,8 @@ class GatedObjective(Objective):
         The gates are recomputed from the noise of the update, as each micro-batch has its own
         backward pass.
         """
-        with gated(self.model, self._gates()):
+        gates = {} if self.fixed else by_layer(self.selection.heads, self.selection.gates())
+        with gated(self.model, gates):
             return super().losses(batch)
 
     def penalty(self) -> Tensor | None:
@@ -87,8 +90,10 @@ class GatedObjective(Objective):
         return min(1.0, max(0.0, 1 - done))
 
     def binary_gates(self) -> Gates:
-        """The choice as it stands, as gates."""
-        return by_layer(self.selection.heads, self.selection.is_open().float())
+        """The choice as it stands, as gates; none are needed once closed heads are gone."""
+        return (
+            {} if self.fixed else by_layer(self.selection.heads, self.selection.is_open().float())
+        )
 
     def typical_gates(self) -> Gates:
         """The gates without noise, not yet binary."""
@@ -117,11 +122,6 @@ class GatedObjective(Objective):
                 if name.startswith("selection.")
             }
         )
-
-    def _gates(self) -> Gates:
-        if self.fixed:
-            return self.binary_gates()
-        return by_layer(self.selection.heads, self.selection.gates())
 
 
 ENCODER = ("source_embedding.", "encoder.", "encoder_norm.")

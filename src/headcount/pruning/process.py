@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import warnings
 from dataclasses import replace
@@ -31,7 +32,7 @@ from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, save_checkpoint
 from headcount.training.distillation import Teacher
-from headcount.training.loop import ParameterGroup, Trainer
+from headcount.training.loop import Moments, ParameterGroup, Trainer
 from headcount.training.masking import asks_of
 from headcount.training.metrics import dev_loss, read_metrics
 from headcount.training.objective import inverse_square_root
@@ -139,8 +140,8 @@ class Pruning:
     def run(self) -> None:
         """From the baseline, or from the last checkpoint, to the finished run.
 
-        Three phases: heads are chosen while the model trains; the choice is fixed, and what that
-        costs is measured; the model is fine-tuned. Then closed heads are cut out.
+        Three phases: heads are chosen while the model trains; the choice is fixed, what that costs
+        is measured, and closed heads are cut out; what is left is fine-tuned, faster without them.
         """
         if "before" not in self.record and not self.settings.from_scratch:
             self._note(before=evaluate_run(self.target, self.prepared.dev, self.workers))
@@ -155,10 +156,16 @@ class Pruning:
         """Train until heads have been chosen, or continue where an earlier call stopped."""
         if not self.settings.updates:
             return TrainingState(stopped="no fine-tuning")
-        if not self.trainer.resume():
+        checkpoint = self.trainer.newest_checkpoint()
+        if checkpoint is None:
             if self.workers.leader:
                 (self.target.folder / "metrics.jsonl").unlink(missing_ok=True)
             self._warn_of_doubts()
+        else:
+            self.trainer.load_objective(checkpoint)
+            if self.objective.fixed:
+                self._cut()
+            self.trainer.load(checkpoint)
         if self.objective.fixed:
             return replace(self.trainer.progress, stopped=SETTLED)
         return self.trainer.run()
@@ -170,22 +177,25 @@ class Pruning:
         if doubts and self.workers.leader:
             warn(f"{doubts}.")
 
-    def _make_trainer(self, observe: Observer) -> Trainer:
-        model, settings = self.target.model, self.settings
-        weights = train_parts(model, settings.train_only or ())
+    def _groups(self) -> list[ParameterGroup]:
+        """The weights that train, and the gates, each with its learning rate."""
+        weights = train_parts(self.target.model, self.settings.train_only or ())
         gates = self.objective.selection.parameters()
-        gate_rate = settings.gate_learning_rate or 0.0
+        gate_rate = self.settings.gate_learning_rate or 0.0
         groups = [
             ParameterGroup(weights, self._learning_rate),
             ParameterGroup(gates, lambda update: gate_rate),
         ]
+        return [group for group in groups if group.parameters]
+
+    def _make_trainer(self, observe: Observer) -> Trainer:
         return Trainer(
-            model,
+            self.target.model,
             self.target.config.training,
             self.prepared.train,
             self.target.target_tokenizer,
             self.objective,
-            [group for group in groups if group.parameters],
+            self._groups(),
             self.target.folder,
             self._dev_loss,
             self.workers,
@@ -213,7 +223,7 @@ class Pruning:
             return {"dev_loss": loss}
 
     def _fix(self, update: int) -> None:
-        """Make gates binary, and note what that costs in loss and BLEU."""
+        """Make gates binary, note what that costs in loss and BLEU, and cut closed heads out."""
         model, selection = self.target.model.eval(), self.objective.selection
         # The line belongs to the next update: if that update is repeated, so is the choice.
         line: dict[str, Any] = {"kind": "decided", "update": update + 1, "chosen_in": update}
@@ -224,18 +234,21 @@ class Pruning:
             line["binary"] = evaluate_run(self.target, self.prepared.dev, self.workers)
         line["undecided"] = [str(head) for head in selection.undecided()]
         self.trainer.log.write(selection.metrics() | line)
-        self.objective.fix()
+        self._cut()
+
+    def _cut(self) -> None:
+        """Go on with a model without the closed heads, after checking that it computes the same."""
+        model, closed = self.target.model.eval(), self.objective.selection.closed()
+        smaller = remove_heads(model, closed)
+        self._difference = self._check_removal(model, closed, smaller)
+        self.target.model = smaller
+        self.objective.fix(smaller)
+        moments = cut_moments(self.trainer.optimiser, model, smaller, closed)
+        self.trainer.take_model(smaller, self._groups(), moments)
 
     def _finish(self, progress: TrainingState) -> None:
-        """Cut closed heads out, check that nothing else has changed, and write the run.
-
-        Its record comes last.
-        """
-        selection = self.objective.selection
-        model, closed = self.target.model.eval(), selection.closed()
-        smaller = remove_heads(model, closed)
-        difference = self._check_removal(model, closed, smaller)
-        self.target.model = smaller
+        """Write the run; its record comes last."""
+        selection, smaller = self.objective.selection, self.target.model.eval()
         after = evaluate_run(self.target, self.prepared.dev, self.workers)
         if not self.workers.leader:
             return
@@ -246,10 +259,10 @@ class Pruning:
             decided={k: v for k, v in decided.items() if k not in ("kind", "update")},
             after=after,
             kept=[str(head) for head in selection.kept()],
-            closed=[str(head) for head in closed],
+            closed=[str(head) for head in selection.closed()],
             heads=smaller.heads.to_json(),
             parameters=count_parameters(smaller),
-            largest_logit_difference=difference,
+            largest_logit_difference=self._difference,
             progress=vars(progress),
         )
         for text in remarks_on(self.record):
@@ -286,6 +299,31 @@ class Pruning:
         self.record |= entries
         if self.workers.leader:
             write_record(self.target.folder, self.record)
+
+
+def cut_moments(
+    optimiser: torch.optim.Adam, model: Transformer, smaller: Transformer, closed: list[Head]
+) -> Moments:
+    """What Adam has kept of a model's parameters, cut as the parameters themselves are.
+
+    So training goes on as if closed heads were still there and multiplied by 0.
+    """
+    parameters, left = dict(model.named_parameters()), dict(smaller.named_parameters())
+    own = set(parameters.values())
+    moments: dict[Tensor, dict[str, Tensor]] = {
+        gate: dict(kept) for gate, kept in optimiser.state.items() if gate not in own
+    }
+    kept = {name: optimiser.state[p] for name, p in parameters.items() if p in optimiser.state}
+    for name in left.keys() & kept.keys():
+        moments[left[name]] = {"step": kept[name]["step"]}
+    for moment in ("exp_avg", "exp_avg_sq") if kept else ():
+        stand_in = copy.deepcopy(model)
+        for name in kept:
+            stand_in.get_parameter(name).data = kept[name][moment]
+        cut = remove_heads(stand_in, closed)
+        for name in left.keys() & kept.keys():
+            moments[left[name]][moment] = cut.get_parameter(name).data
+    return moments
 
 
 def warn(text: str) -> None:

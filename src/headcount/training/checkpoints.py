@@ -149,16 +149,16 @@ def check_digest(path: Path) -> None:
 
 def load_checkpoint(
     path: Path, model: Transformer, optimiser: torch.optim.Optimizer
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Put a checkpoint back into model and optimiser; its state and the objective's tensors."""
+) -> dict[str, Any]:
+    """Put a checkpoint back into model and optimiser; where training stood, as it was stored."""
     check_digest(path)
     load_weights(model, path / WEIGHTS)
     _unflatten(optimiser, load_tensors(path / OPTIMISER), path / OPTIMISER)
-    state = read_json(path / STATE)
+    state: dict[str, Any] = read_json(path / STATE)
     with parsing(path / STATE, "Delete that checkpoint and resume from the one before."):
         if state["update"] != int(path.name):
             raise ValueError(f"it is of update {state['update']}, its folder of {int(path.name)}")
-    return state, load_tensors(path / OBJECTIVE)
+    return state
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import signal
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from headcount.distribution import Workers
 from headcount.errors import Interrupted, Notice, UserError, stop_signals
 from headcount.files import parsing
 from headcount.model.transformer import Transformer
+from headcount.run import load_tensors
 from headcount.training.checkpoints import (
     OBJECTIVE,
     STATE,
@@ -43,6 +45,9 @@ from headcount.training.metrics import Metrics, MetricsLog, Window
 from headcount.training.objective import Objective
 
 INTERRUPTED = "interrupted"
+
+Moments = Mapping[Tensor, Any]
+"""What Adam keeps of each parameter, as in `Adam.state`."""
 
 
 @dataclass(frozen=True)
@@ -69,38 +74,50 @@ class Trainer:
         workers: Workers,
         observe: Callable[[Metrics], None] = lambda line: None,
     ) -> None:
-        self.model, self.config, self.shards, self.ids = model, config, shards, ids
-        self.objective, self.groups = objective, groups
+        self.config, self.shards, self.ids = config, shards, ids
+        self.objective = objective
         self.folder, self.evaluate, self.workers = folder, evaluate, workers
         self.log = MetricsLog(folder / METRICS, enabled=workers.leader)
         self.observe = observe
         self.progress = TrainingState(processes=workers.world)
-        self.optimiser = torch.optim.Adam(
-            [{"params": list(group.parameters), "lr": 0.0} for group in groups],
-            betas=(config.adam_beta1, config.adam_beta2),
-            eps=config.adam_epsilon,
-            fused=True,
-        )
+        self.take_model(model, groups)
         self._signal = 0  # the signal that asked us to stop
         self._sums = self._window()
         self._first_bad = torch.zeros((), dtype=torch.int64, device=workers.device)
 
+    def take_model(
+        self, model: Transformer, groups: Sequence[ParameterGroup], moments: Moments | None = None
+    ) -> None:
+        """Train this model from here on; `moments` are what Adam has kept of its parameters."""
+        self.model, self.groups = model, groups
+        self.optimiser = torch.optim.Adam(
+            [{"params": list(group.parameters), "lr": 0.0} for group in groups],
+            betas=(self.config.adam_beta1, self.config.adam_beta2),
+            eps=self.config.adam_epsilon,
+            fused=True,
+        )
+        self.optimiser.state.update(moments or {})
+
     def resume(self) -> bool:
         """Load the newest undamaged checkpoint; false if there is none."""
+        path = self.newest_checkpoint()
+        if path is not None:
+            self.load(path)
+        return path is not None
+
+    def newest_checkpoint(self) -> Path | None:
+        """The newest undamaged checkpoint, the same one on all workers."""
         if self.workers.leader:
             newest_sound(self.folder)  # sets damaged ones aside
         self.workers.wait()
         checkpoints = list_checkpoints(self.folder)
         self._check_agreement(int(checkpoints[-1].name) if checkpoints else 0)
-        if not checkpoints:
-            return False
-        path = checkpoints[-1]
-        state, extra = load_checkpoint(path, self.model, self.optimiser)
-        with parsing(path / OBJECTIVE, "Delete that checkpoint and resume from the one before."):
-            expected = {name: tensor.shape for name, tensor in self.objective.state().items()}
-            if expected != {name: tensor.shape for name, tensor in extra.items()}:
-                raise ValueError("its tensors are not those of this pruning")
-            self.objective.load_state(extra)
+        return checkpoints[-1] if checkpoints else None
+
+    def load(self, path: Path) -> None:
+        """Go on from a checkpoint."""
+        self.load_objective(path)
+        state = load_checkpoint(path, self.model, self.optimiser)
         self.progress = TrainingState.from_json(state, path / STATE)
         self.progress.stopped = ""
         self._sums = self._window()
@@ -109,7 +126,15 @@ class Trainer:
                 self._sums.put_back(self.progress.window, self.workers)
         self.log.cut_after(self.progress.update)
         self._notice_idle()
-        return True
+
+    def load_objective(self, path: Path) -> None:
+        """Put back what a checkpoint keeps of the objective."""
+        with parsing(path / OBJECTIVE, "Delete that checkpoint and resume from the one before."):
+            stored = load_tensors(path / OBJECTIVE)
+            expected = {name: tensor.shape for name, tensor in self.objective.state().items()}
+            if expected != {name: tensor.shape for name, tensor in stored.items()}:
+                raise ValueError("its tensors are not those of this pruning")
+            self.objective.load_state(stored)
 
     def run(self) -> TrainingState:
         """Train until the last update, the time limit or convergence.
