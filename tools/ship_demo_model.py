@@ -38,13 +38,13 @@ English to French, {parameters:,} parameters: {encoder} encoder layers of {heads
 {decoder} decoder layer of {decoder_heads} head, {width} wide. Trained by
 
     headcount train recipes/demo-model.yaml --out runs/demo-model-1
-    headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
-        --out runs/demo-model
+    torchrun --nproc-per-node 2 -m headcount train recipes/demo-model-further.yaml \\
+        --start-from runs/demo-model-1 --out runs/demo-model
 
 for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved second
-recipe, `metrics.jsonl` the log of both; the weights are stored in float16. When the first part was
-trained, the first 2,070 updates had no joined pairs, and position biases beyond 8 tokens were one
-value until update 12,730.
+recipe, `metrics.jsonl` the log of both; the weights are stored in float16. Biases of distances
+began spread (`model.position_spread`): what that does to heads is in
+[docs/results-trials.md](../../../docs/results-trials.md).
 
 ## Scores
 
