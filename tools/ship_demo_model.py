@@ -42,9 +42,10 @@ English to French, {parameters:,} parameters: {encoder} encoder layers of {heads
         --start-from runs/demo-model-1 --out runs/demo-model
 
 for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved second
-recipe, `metrics.jsonl` the log of both; the weights are stored in float16. Biases of distances
-began spread (`model.position_spread`): what that does to heads is in
-[docs/results-trials.md](../../../docs/results-trials.md).
+recipe (but for `training.precision`, as bf16 is slow on some processors), `metrics.jsonl` the log
+of both; the weights are stored in float16. Biases of distances began spread
+(`model.position_spread`); [docs/results-trials.md](../../../docs/results-trials.md) shows what that
+does to heads.
 
 ## Scores
 
@@ -88,7 +89,9 @@ def main() -> None:
         for parameter in run.model.parameters():
             parameter.copy_(parameter.half().float())
     recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
-    config = run.config.model_copy(update={"data": recipe.data})
+    # Whoever prunes the model may have a processor on which bf16 is slow.
+    training = run.config.training.model_copy(update={"precision": "auto"})
+    config = run.config.model_copy(update={"data": recipe.data, "training": training})
     run = dataclasses.replace(run, config=config)
     log = whole_log(options.run, options.begun)
     card = make_card(run, log, options.corpora, options.conllu)

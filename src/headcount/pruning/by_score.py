@@ -12,6 +12,7 @@ from torch import Tensor
 
 from headcount.errors import Notice
 from headcount.heads import Head
+from headcount.progress import Progress, silent
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
 from headcount.ranking.lrp.rules import LrpOptions
@@ -97,21 +98,34 @@ class ScoredHeads(Selection):
 
 
 def seeded_scores(
-    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+    run: Run,
+    settings: PruneSettings,
+    corpus: Corpus,
+    workers: Workers,
+    progress: Progress = silent,
 ) -> dict[Head, float]:
     """Random scores that follow the seed."""
     return random_scores(run.model.heads.heads(settings.sites), settings.seed)
 
 
 def measured_scores(
-    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+    run: Run,
+    settings: PruneSettings,
+    corpus: Corpus,
+    workers: Workers,
+    progress: Progress = silent,
 ) -> dict[Head, float]:
     """The scores of the measure, or of the column of the head table, that the settings name."""
-    return scores_by(str(settings.by), run, settings.sites, corpus, workers)
+    return scores_by(str(settings.by), run, settings.sites, corpus, workers, progress)
 
 
 def scores_by(
-    measure: str, run: Run, sites: Sequence[str], corpus: Corpus, workers: Workers
+    measure: str,
+    run: Run,
+    sites: Sequence[str],
+    corpus: Corpus,
+    workers: Workers,
+    progress: Progress,
 ) -> dict[Head, float]:
     """A score for each head at the sites: larger means that it matters more.
 
@@ -125,7 +139,14 @@ def scores_by(
         source, target = (corpus.path("dev", side) for side in ("source", "target"))
         reference = target if run.config.model.decoder_layers else None
         column = rank(
-            run, source, reference, by=(measure,), sites=sites, sentences=SENTENCES, workers=workers
+            run,
+            source,
+            reference,
+            by=(measure,),
+            sites=sites,
+            sentences=SENTENCES,
+            progress=progress,
+            workers=workers,
         )[measure]
     elif measure == LRP and workers.leader:
         _notice_options(run, sites)

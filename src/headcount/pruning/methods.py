@@ -23,10 +23,11 @@ if TYPE_CHECKING:
     from headcount.data.corpus_folder import Corpus
     from headcount.distribution import Workers
     from headcount.heads import Head
+    from headcount.progress import Progress
     from headcount.pruning.settings import PruneSettings
     from headcount.run import Run
 
-    Scores = Callable[[Run, PruneSettings, Corpus, Workers], Mapping[Head, float]]
+    Scores = Callable[[Run, PruneSettings, Corpus, Workers, Progress], Mapping[Head, float]]
 
 GATES, EXACT, TIMED, SHAPE, RANDOM = "gates", "exact", "timed", "shape", "random"
 

@@ -124,7 +124,7 @@ class Pruning:
             source.target_tokenizer,
             source.source_frequencies,
         )
-        scores = self._scores(source)
+        scores = self._scores(source, progress)
         costs = Costs(**record["costs"]) if record.get("costs") else None
         self.objective = GatedObjective(
             model,
@@ -284,13 +284,13 @@ class Pruning:
             after = smaller(batch.source, batch.target_input)
         return check_equal(before, after)
 
-    def _scores(self, source: Run) -> dict[Head, float] | None:
+    def _scores(self, source: Run, progress: Progress) -> dict[Head, float] | None:
         """The heads' scores where heads are pruned by score: measured once, then kept."""
         measure = self.settings.method.scores
         if measure is None:
             return None
         if "scores" not in self.record:
-            scores = measure(source, self.settings, self.prepared.corpus, self.workers)
+            scores = measure(source, self.settings, self.prepared.corpus, self.workers, progress)
             self._note(scores={str(head): score for head, score in scores.items()})
         return {Head.parse(head): score for head, score in self.record["scores"].items()}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headcount.bench.costs import HOLDERS, Costs
 from headcount.errors import UserError
 from headcount.heads import BLOCKS, SITES, Head, HeadLayout
+from headcount.progress import Progress, silent
 from headcount.pruning.by_score import ScoredHeads, scores_by
 from headcount.pruning.selection import Request
 
@@ -69,10 +70,14 @@ class ShapedHeads(ScoredHeads):
 
 
 def shape_scores(
-    run: Run, settings: PruneSettings, corpus: Corpus, workers: Workers
+    run: Run,
+    settings: PruneSettings,
+    corpus: Corpus,
+    workers: Workers,
+    progress: Progress = silent,
 ) -> dict[Head, float]:
     """How much each head, block of units and block matters."""
-    return scores_by(MEASURE, run, settings.sites, corpus, workers)
+    return scores_by(MEASURE, run, settings.sites, corpus, workers, progress)
 
 
 def largest_shape(
