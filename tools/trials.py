@@ -53,14 +53,16 @@ def main() -> None:
         parser.error(f"no trial is called {', '.join(sorted(unknown))}")
     base = arguments.recipe.parent / plan["base"]
     data = ["data.corpus=null", f"data.folder={arguments.data}"]
-    results = read_json(MEASURED) if MEASURED.is_file() else {}
     for name, changes in plan["trials"].items():
         if arguments.only and name not in arguments.only:
             continue
         settings = [*data, *plan["set"], *changes]
         out = arguments.out / re.sub(r"\W+", "-", name)
         run = finished(base, settings, out)
-        results[name] = {"changes": changes, **measured(run, arguments.data, arguments.conllu)}
+        row = {"changes": changes, **measured(run, arguments.data, arguments.conllu)}
+        results = read_json(MEASURED) if MEASURED.is_file() else {}  # others may run beside this
+        results[name] = row
+        results = {key: results[key] for key in plan["trials"] if key in results}
         write_json(MEASURED, results)
         write_text(TABLE, f"{table(results)}\n")
         write_text(PAGE, with_tables(PAGE.read_text(encoding="utf-8"), RESULTS))
