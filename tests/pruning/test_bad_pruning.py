@@ -71,6 +71,10 @@ def fails(
         (["--keep", 3, "--even"], "Keep 2 or 4"),
         (["--penalty", 0.1, "--no-finetune"], "only pruning by a score"),
         (
+            ["--keep", 1, "--by", "lrp", "--no-finetune", "--learning-rate", 0.1],
+            "--learning-rate means nothing with --no-finetune.",
+        ),
+        (
             ["--keep", 1, "--by", "lrp", "--no-finetune", "--updates", 5],
             "Leave out --no-finetune or --updates 5.",
         ),

@@ -55,7 +55,7 @@ def check_values(options: Mapping[str, Any]) -> None:
             raise UserError(f"{option} {value} is negative.", "Seeds are 0 or more.")
 
 
-def refuse_others(context: typer.Context, known: Collection[str], option: str) -> None:
+def refuse_others(context: typer.Context, known: Collection[str | None], option: str) -> None:
     """Stop if the command line has options that mean nothing together with `option`."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")

@@ -65,6 +65,12 @@ PLANNED = (
 )
 """What `--plan` looks at; any other option is about a pruning that will not take place."""
 
+TRAINS = (
+    *("train_only", "steps", "learning_rate", "gate_learning_rate", "warmup", "batch_tokens"),
+    *("precision", "distil", "teacher", "distil_states", "minutes"),
+)
+"""What says how a pruning trains, besides how long."""
+
 
 def prune(
     context: typer.Context,
@@ -167,6 +173,9 @@ def prune(
         return
     if out is None:
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")
+    if no_finetune:
+        known = {parameter.name for parameter in context.command.params} - {*TRAINS}
+        refuse_others(context, known, "--no-finetune")
     settings = make_settings(
         penalty=penalty,
         keep=keep,
