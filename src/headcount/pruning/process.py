@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headcount.bench.costs import Costs
 from headcount.config import Config
@@ -243,6 +243,7 @@ class Pruning:
         self._difference = self._check_removal(model, closed, smaller)
         self.target.model = smaller
         self.objective.fix(smaller)
+        self.trainer.optimiser.zero_grad()  # gradients take as much memory as weights
         moments = cut_moments(self.trainer.optimiser, model, smaller, closed)
         self.trainer.take_model(smaller, self._groups(), moments)
 
@@ -317,10 +318,9 @@ def cut_moments(
     for name in left.keys() & kept.keys():
         moments[left[name]] = {"step": kept[name]["step"]}
     for moment in ("exp_avg", "exp_avg_sq") if kept else ():
-        stand_in = copy.deepcopy(model)
-        for name in kept:
-            stand_in.get_parameter(name).data = kept[name][moment]
-        cut = remove_heads(stand_in, closed)
+        values = {name: nn.Parameter(kept[name][moment]) for name in kept}
+        known = {id(p): values.get(name, p) for name, p in parameters.items()}
+        cut = remove_heads(copy.deepcopy(model, known), closed)  # copies no weights
         for name in left.keys() & kept.keys():
             moments[left[name]][moment] = cut.get_parameter(name).data
     return moments
