@@ -62,7 +62,8 @@ def main() -> None:
         row = {"changes": changes, **measured(run, arguments.data, arguments.conllu)}
         results = read_json(MEASURED) if MEASURED.is_file() else {}  # others may run beside this
         results[name] = row
-        results = {key: results[key] for key in plan["trials"] if key in results}
+        order = dict.fromkeys([*plan["trials"], *results])
+        results = {key: results[key] for key in order if key in results}
         write_json(MEASURED, results)
         write_text(TABLE, f"{table(results)}\n")
         write_text(PAGE, with_tables(PAGE.read_text(encoding="utf-8"), RESULTS))

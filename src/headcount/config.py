@@ -171,7 +171,7 @@ class ModelConfig(Section):
     position_distance: Positive = 128
     """Relative positions: all longer distances are the same."""
     position_spread: tuple[Spread, Spread] | None = None
-    """Deviation of the first biases, from a layer's first head to its last; `null`: small."""
+    """Deviation of biases before training, of a layer's first and last head; `null`: small."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The longest wavelength of positions over the shortest (2 pi tokens); 100 for short text."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
@@ -213,6 +213,8 @@ class ModelConfig(Section):
                 f"position_distance {self.position_distance} is too short for"
                 f" {self.position_buckets} buckets: more than half of them are single distances"
             )
+        if self.position_spread and self.relative_positions == "none":
+            raise ValueError("position_spread needs relative_positions: there are no biases else")
         if not self.decoder_layers and self.tie != "all":
             raise ValueError("an encoder alone has one embedding matrix: tie = all")
         if self.width % 2 and self.positions != "none":

@@ -15,6 +15,7 @@ from headcount.data.batches import Batch
 from headcount.errors import Notice, UserError
 from headcount.heads import Head
 from headcount.model.gating import masked, remove_heads
+from headcount.model.transformer import Transformer
 from headcount.pruning.process import Pruning, check_equal
 from headcount.pruning.prune import prune
 from headcount.pruning.record import read_record
@@ -126,10 +127,9 @@ def test_cut_heads_train_on_as_if_they_were_masked(
     (tmp_path / "run" / "config.yaml").write_text(config.replace("dropout: 0.1", "dropout: 0.0"))
 
     class Masked(Pruning):
-        def _cut(self) -> None:
+        def _go_on_with(self, smaller: Transformer) -> None:
             closed = self.objective.selection.closed()
             losses = self.objective.losses
-            self._difference = 0.0
             self.objective.fix(self.target.model)
 
             def masked_losses(batch: Batch) -> Losses:

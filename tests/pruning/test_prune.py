@@ -299,6 +299,10 @@ def test_two_processes_equal_one(baseline: Path, corpus: Path, tmp_path: Path) -
             assert here[name] == pytest.approx(there[name], rel=error, abs=error)
     records = [read_record(tmp_path / name) for name in ("one", "two")]
     assert records[0]["kept"] == records[1]["kept"]
+    chosen = next(number for number, line in enumerate(two) if line["kind"] == "decided")
+    after = [line["open_probability"] for line in two[chosen:] if "open_probability" in line]
+    assert len(after) == 3
+    assert after == after[:1] * 3, "gates no longer move once heads are chosen"
 
 
 def test_a_finished_one_is_not_repeated(baseline: Path, corpus: Path, tmp_path: Path) -> None:

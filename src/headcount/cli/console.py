@@ -55,11 +55,18 @@ def check_values(options: Mapping[str, Any]) -> None:
             raise UserError(f"{option} {value} is negative.", "Seeds are 0 or more.")
 
 
-def refuse_others(context: typer.Context, known: Collection[str | None], option: str) -> None:
+def refuse_others(context: typer.Context, known: Collection[str], option: str) -> None:
+    """Stop if the command line has other options, which mean nothing together with `option`."""
+    names = (parameter.name or "" for parameter in context.command.params)
+    refuse(context, {name for name in names if name not in known}, option)
+
+
+def refuse(context: typer.Context, meaningless: Collection[str], option: str) -> None:
     """Stop if the command line has options that mean nothing together with `option`."""
     for parameter in context.command.params:
         source = context.get_parameter_source(parameter.name or "")
-        if parameter.name not in known and source is not None and source.name == "COMMANDLINE":
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and parameter.name in meaningless:
             raise UserError(f"{parameter.opts[0]} means nothing with {option}.", "Leave it out.")
 
 

@@ -11,6 +11,7 @@ from headcount.cli.console import (
     QUIET,
     StageReporter,
     print_json,
+    refuse,
     refuse_others,
     remarks,
     results,
@@ -65,7 +66,7 @@ PLANNED = (
 )
 """What `--plan` looks at; any other option is about a pruning that will not take place."""
 
-TRAINS = (
+TRAINING = (
     *("train_only", "steps", "learning_rate", "gate_learning_rate", "warmup", "batch_tokens"),
     *("precision", "distil", "teacher", "distil_states", "minutes"),
 )
@@ -174,8 +175,7 @@ def prune(
     if out is None:
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")
     if no_finetune:
-        known = {parameter.name for parameter in context.command.params} - {*TRAINS}
-        refuse_others(context, known, "--no-finetune")
+        refuse(context, TRAINING, "--no-finetune")
     settings = make_settings(
         penalty=penalty,
         keep=keep,
@@ -242,6 +242,7 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
 
 
 def prune_sweep(
+    context: typer.Context,
     run: Path = typer.Argument(..., help="The run to prune; it is only read."),
     train: Path = TRAIN,
     out: Path = typer.Option(..., "--out", help="The folder for all prunings; created if missing."),
@@ -276,6 +277,8 @@ def prune_sweep(
     from headcount.pruning.sweep import parse_numbers, sweep_items
     from headcount.pruning.sweep import prune_sweep as sweep
 
+    if no_finetune:
+        refuse(context, TRAINING, "--no-finetune")
     items = sweep_items(
         parse_numbers(penalties, float, "--penalties"),
         parse_numbers(keep, int, "--keep"),

@@ -50,7 +50,7 @@ class RelativePositions(nn.Module):
 
     Biases that begin near zero grow into windows that fall off with distance. With
     `config.position_spread` the later heads of a layer begin with distances of their own, drawn at
-    random, which training keeps, moves or drops.
+    random, which training keeps, moves or drops; a single head begins as the first one.
     """
 
     def __init__(self, config: ModelConfig, site: str) -> None:

@@ -164,7 +164,7 @@ def _notice_options(run: Run, sites: Sequence[str]) -> None:
         if other:
             text = (
                 f"Relevance at {site} is that of the run's head table, measured with"
-                f" {', '.join(other)}; `headcount rank` measures it with the defaults."
+                f" {', '.join(other)}; to measure it with the defaults, run `headcount rank` again."
             )
             warnings.warn(Notice(text), stacklevel=2)
 

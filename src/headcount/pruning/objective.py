@@ -66,8 +66,9 @@ class GatedObjective(Objective):
         The gates are recomputed from the noise of the update, as each micro-batch has its own
         backward pass.
         """
-        gates = {} if self.fixed else by_layer(self.selection.heads, self.selection.gates())
-        with gated(self.model, gates):
+        if self.fixed:
+            return super().losses(batch)
+        with gated(self.model, by_layer(self.selection.heads, self.selection.gates())):
             return super().losses(batch)
 
     def penalty(self) -> Tensor | None:

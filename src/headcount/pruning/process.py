@@ -1,4 +1,4 @@
-"""One pruning: choose heads while training, fix the choice, fine-tune, cut, check, write."""
+"""One pruning: choose heads while training, fix the choice, cut, check, fine-tune, write."""
 
 from __future__ import annotations
 
@@ -88,6 +88,8 @@ def _described(folder: Path) -> bool:
     return (folder / "corpus.json").is_file()
 
 
+DIFFERENCE = "largest_logit_difference"
+
 TOLERANCE = 1e-5
 """How far logits may differ, relative to the largest one, when heads are removed: rounding."""
 
@@ -163,8 +165,8 @@ class Pruning:
             self._warn_of_doubts()
         else:
             self.trainer.load_objective(checkpoint)
-            if self.objective.fixed:
-                self._cut()
+            if self.objective.fixed:  # the checkpoint is of a model without the closed heads
+                self._go_on_with(remove_heads(self.target.model, self.objective.selection.closed()))
             self.trainer.load(checkpoint)
         if self.objective.fixed:
             return replace(self.trainer.progress, stopped=SETTLED)
@@ -178,9 +180,9 @@ class Pruning:
             warn(f"{doubts}.")
 
     def _groups(self) -> list[ParameterGroup]:
-        """The weights that train, and the gates, each with its learning rate."""
+        """The weights that train and, until heads are chosen, the gates; their learning rates."""
         weights = train_parts(self.target.model, self.settings.train_only or ())
-        gates = self.objective.selection.parameters()
+        gates = [] if self.objective.fixed else self.objective.selection.parameters()
         gate_rate = self.settings.gate_learning_rate or 0.0
         groups = [
             ParameterGroup(weights, self._learning_rate),
@@ -203,7 +205,7 @@ class Pruning:
         )
 
     def _learning_rate(self, update: int) -> float:
-        """Constant, or from scratch the baseline's; falling to 0 while heads are held fixed."""
+        """Constant, or from scratch the baseline's; falling to 0 once heads are chosen."""
         rate = self.settings.learning_rate
         if self.settings.from_scratch:
             training = self.target.config.training
@@ -233,19 +235,20 @@ class Pruning:
         with gated(model, self.objective.binary_gates()):
             line["binary"] = evaluate_run(self.target, self.prepared.dev, self.workers)
         line["undecided"] = [str(head) for head in selection.undecided()]
+        smaller = remove_heads(model, selection.closed())
+        line[DIFFERENCE] = self._check_removal(model, selection.closed(), smaller)
         self.trainer.log.write(selection.metrics() | line)
-        self._cut()
+        self._go_on_with(smaller)
 
-    def _cut(self) -> None:
-        """Go on with a model without the closed heads, after checking that it computes the same."""
-        model, closed = self.target.model.eval(), self.objective.selection.closed()
-        smaller = remove_heads(model, closed)
-        self._difference = self._check_removal(model, closed, smaller)
-        self.target.model = smaller
+    def _go_on_with(self, smaller: Transformer) -> None:
+        """Train a model without the closed heads from here on."""
+        model, self.target.model = self.target.model, smaller
         self.objective.fix(smaller)
-        self.trainer.optimiser.zero_grad()  # gradients take as much memory as weights
-        moments = cut_moments(self.trainer.optimiser, model, smaller, closed)
-        self.trainer.take_model(smaller, self._groups(), moments)
+        if self.settings.finetune:
+            self.trainer.optimiser.zero_grad()  # gradients take as much memory as weights
+            closed = self.objective.selection.closed()
+            moments = cut_moments(self.trainer.optimiser, model, smaller, closed)
+            self.trainer.take_model(smaller, self._groups(), moments)
 
     def _finish(self, progress: TrainingState) -> None:
         """Write the run; its record comes last."""
@@ -257,13 +260,13 @@ class Pruning:
         lines = read_metrics(self.target.folder / "metrics.jsonl")
         decided = [line for line in lines if line["kind"] == "decided"][-1]
         self._note(
-            decided={k: v for k, v in decided.items() if k not in ("kind", "update")},
+            decided={k: v for k, v in decided.items() if k not in ("kind", "update", DIFFERENCE)},
             after=after,
             kept=[str(head) for head in selection.kept()],
             closed=[str(head) for head in selection.closed()],
             heads=smaller.heads.to_json(),
             parameters=count_parameters(smaller),
-            largest_logit_difference=self._difference,
+            largest_logit_difference=decided[DIFFERENCE],
             progress=vars(progress),
         )
         for text in remarks_on(self.record):
@@ -310,18 +313,15 @@ def cut_moments(
     So training goes on as if closed heads were still there and multiplied by 0.
     """
     parameters, left = dict(model.named_parameters()), dict(smaller.named_parameters())
-    own = set(parameters.values())
-    moments: dict[Tensor, dict[str, Tensor]] = {
-        gate: dict(kept) for gate, kept in optimiser.state.items() if gate not in own
-    }
-    kept = {name: optimiser.state[p] for name, p in parameters.items() if p in optimiser.state}
-    for name in left.keys() & kept.keys():
-        moments[left[name]] = {"step": kept[name]["step"]}
-    for moment in ("exp_avg", "exp_avg_sq") if kept else ():
-        values = {name: nn.Parameter(kept[name][moment]) for name in kept}
+    states = {name: optimiser.state[p] for name, p in parameters.items() if p in optimiser.state}
+    names = left.keys() & states.keys()
+    moments: dict[Tensor, dict[str, Tensor]]
+    moments = {left[name]: {"step": states[name]["step"]} for name in names}
+    for moment in ("exp_avg", "exp_avg_sq") if states else ():
+        values = {name: nn.Parameter(states[name][moment]) for name in states}
         known = {id(p): values.get(name, p) for name, p in parameters.items()}
         cut = remove_heads(copy.deepcopy(model, known), closed)  # copies no weights
-        for name in left.keys() & kept.keys():
+        for name in names:
             moments[left[name]][moment] = cut.get_parameter(name).data
     return moments
 

@@ -102,9 +102,9 @@ def prune(
                 pruning = Pruning(
                     source, train, out, settings, record, progress, observe, workers, example
                 )
+            del source, example  # a large model is not to be in memory twice
             pruning.run()
             del pruning
-        del source, example  # a large model is not to be in memory twice
         gc.collect()
         if workers.leader and settings.speedup and "speed" not in record:
             again = regroup(load_run(baseline, workers.device), settings.ff_block)

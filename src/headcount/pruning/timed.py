@@ -82,7 +82,6 @@ class TimedGates(HardConcreteGates):
         )  # fmt: skip
         self.costs, self.layout, self.goal = costs, layout, 1 / speedup
         self._places, self._as_it_is = _places(self.heads, layout), sizes_of(layout)
-        self._choice: tuple[Tensor, Tensor] | None = None  # for which logits, which gates are open
 
     @classmethod
     def of(cls, request: Request) -> TimedGates:
@@ -125,15 +124,12 @@ class TimedGates(HardConcreteGates):
         engine fills up heads, some of them cost nothing.
         """
         logits = self.logits.detach().cpu()
-        if self._choice is None or not torch.equal(self._choice[0], logits):
-            chosen = torch.zeros(len(self.heads))
-            for gate in torch.sort(logits, descending=True, stable=True).indices:
-                chosen[gate] = 1.0
-                if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
-                    chosen[gate] = 0.0
-            # Once gates are fixed, every micro-batch asks again.
-            self._choice = logits.clone(), chosen.bool().to(self.device)
-        return self._choice[1]
+        chosen = torch.zeros(len(self.heads))
+        for gate in torch.sort(logits, descending=True, stable=True).indices:
+            chosen[gate] = 1.0
+            if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
+                chosen[gate] = 0.0
+        return chosen.bool().to(self.device)
 
     def settled(self) -> bool:
         """Whether, besides, the expected time is at its goal."""

@@ -102,6 +102,7 @@ class Trainer:
         """Load the newest undamaged checkpoint; false if there is none."""
         path = self.newest_checkpoint()
         if path is not None:
+            self.load_objective(path)
             self.load(path)
         return path is not None
 
@@ -115,8 +116,7 @@ class Trainer:
         return checkpoints[-1] if checkpoints else None
 
     def load(self, path: Path) -> None:
-        """Go on from a checkpoint."""
-        self.load_objective(path)
+        """Go on from a checkpoint whose objective is back already."""
         state = load_checkpoint(path, self.model, self.optimiser)
         self.progress = TrainingState.from_json(state, path / STATE)
         self.progress.stopped = ""
