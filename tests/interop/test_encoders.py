@@ -173,20 +173,21 @@ def test_without_a_head_there_is_nothing_to_explain(
     assert not (text / "out").exists()
 
 
+BATCH = ["--batch-tokens", "300"]
 METHODS = {
-    "gates": ["--penalty", "2", "--updates", "9", "--gate-learning-rate", "1"],
-    "exact": ["--keep", "3", "--updates", "6"],
-    "lrp": ["--keep", "3", "--by", "lrp", "--updates", "6"],
+    "gates": ["--penalty", "2", "--updates", "9", "--gate-learning-rate", "1", *BATCH],
+    "exact": ["--keep", "3", "--updates", "6", *BATCH],
+    "lrp": ["--keep", "3", "--by", "lrp", "--updates", "6", *BATCH],
     "gradient": ["--keep", "3", "--by", "gradient", "--no-finetune"],
     "random": ["--keep", "3", "--by", "random", "--no-finetune"],
-    "exact, with a teacher": ["--keep", "3", "--updates", "6", "--distil", "0.5"],
+    "exact, with a teacher": ["--keep", "3", "--updates", "6", "--distil", "0.5", *BATCH],
 }
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_pruned_with_hidden_tokens(folders: dict[str, Path], text: Path, method: str) -> None:
     run = folders["masked bert"]
-    options = [*METHODS[method], "--batch-tokens", "300", "--quiet", "--json"]
+    options = [*METHODS[method], "--quiet", "--json"]
     arguments = ["prune", str(run), "--train", str(text), "--out", str(text / "out"), *options]
     result = CliRunner().invoke(app, arguments)
     assert result.exception is None, result.exception
