@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 import torch
 
+from headcount.config import ModelConfig
 from headcount.model.embedding import position_table, sinusoids
 from headcount.model.transformer import Transformer
 
@@ -76,3 +77,8 @@ def test_first_biases_of_distances(make_model: Maker) -> None:
         )  # fmt: skip
         for table in model.encoder_positions.parameters():
             assert table.std(0).tolist() == pytest.approx(expected, rel=0.3)
+
+
+def test_a_spread_of_biases_that_are_not_there() -> None:
+    with pytest.raises(ValueError, match="position_spread needs relative_positions"):
+        ModelConfig(position_spread=(0.0, 3.0))
