@@ -12,6 +12,7 @@ from headcount.data.corpus_folder import load_corpus
 from headcount.distribution import connect
 from headcount.errors import UserError
 from headcount.heads import Head
+from headcount.progress import silent
 from headcount.pruning.by_score import measured_scores
 from headcount.pruning.methods import METHODS
 from headcount.pruning.prune import prune
@@ -80,7 +81,7 @@ def test_a_measure_of_other_weights_is_taken_again(
     table.save(run.analysis)
     settings = make_settings(keep=2, by="confidence")
     with connect(None) as workers:
-        assert measured_scores(run, settings, text, workers) == marked
+        assert measured_scores(run, settings, text, workers, silent) == marked
         run.model.source_embedding.table.weight.data *= 1.5
         run.save()
-        assert max(measured_scores(run, settings, text, workers).values()) <= 1
+        assert max(measured_scores(run, settings, text, workers, silent).values()) <= 1

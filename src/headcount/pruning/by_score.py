@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headcount.errors import Notice
 from headcount.heads import Head
-from headcount.progress import Progress, silent
+from headcount.progress import Progress
 from headcount.pruning.selection import Request, Selection
 from headcount.pruning.top_k import hard_top_k
 from headcount.ranking.lrp.rules import LrpOptions
@@ -102,7 +102,7 @@ def seeded_scores(
     settings: PruneSettings,
     corpus: Corpus,
     workers: Workers,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> dict[Head, float]:
     """Random scores that follow the seed."""
     return random_scores(run.model.heads.heads(settings.sites), settings.seed)
@@ -113,7 +113,7 @@ def measured_scores(
     settings: PruneSettings,
     corpus: Corpus,
     workers: Workers,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> dict[Head, float]:
     """The scores of the measure, or of the column of the head table, that the settings name."""
     return scores_by(str(settings.by), run, settings.sites, corpus, workers, progress)

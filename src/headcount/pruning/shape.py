@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headcount.bench.costs import HOLDERS, Costs
 from headcount.errors import UserError
 from headcount.heads import BLOCKS, SITES, Head, HeadLayout
-from headcount.progress import Progress, silent
+from headcount.progress import Progress
 from headcount.pruning.by_score import ScoredHeads, scores_by
 from headcount.pruning.selection import Request
 
@@ -74,7 +74,7 @@ def shape_scores(
     settings: PruneSettings,
     corpus: Corpus,
     workers: Workers,
-    progress: Progress = silent,
+    progress: Progress,
 ) -> dict[Head, float]:
     """How much each head, block of units and block matters."""
     return scores_by(MEASURE, run, settings.sites, corpus, workers, progress)
