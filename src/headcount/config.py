@@ -308,6 +308,8 @@ class TrainingConfig(Section):
     """Gradients are clipped to this norm; 0: never."""
     label_smoothing: Share = 0.1
     """Share of the probability that is spread over the vocabulary."""
+    sharpen: Annotated[float, Field(ge=0)] = 0.0
+    """What encoder heads pay for looking at many places, in nats per source token; 0: nothing."""
     teacher: Path | None = None
     """A run with the same vocabulary whose distributions are learned too; `null`: none."""
     distil: Annotated[float, Field(gt=0, le=1)] = 0.5

@@ -76,6 +76,16 @@ def test_loss_falls_and_the_run_can_be_used(make_config: Make, tmp_path: Path) -
     assert {"dev_loss", "dev_bleu", "confidence_max", "positional_max"} <= set(dev[-1])
 
 
+def test_heads_that_pay_for_doubt_become_sure(make_config: Make, tmp_path: Path) -> None:
+    confidence = {}
+    for sharpen in (0.0, 3.0):
+        config = make_config(updates=40, learning_rate_scale=1.0, sharpen=sharpen)
+        out = tmp_path / str(sharpen)
+        train(config, out)
+        confidence[sharpen] = read_metrics(out / "metrics.jsonl")[-1]["confidence_mean"]
+    assert confidence[3.0] > confidence[0.0] + 0.2
+
+
 def test_same_seed_same_weights_other_seed_other_weights(make_config: Make, tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         train(make_config(seed=seed), tmp_path / name)
@@ -170,7 +180,9 @@ def test_a_training_does_not_start_from_another_shape(make_config: Make, tmp_pat
 
 
 def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
-    config = make_config(updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20)
+    config = make_config(
+        updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20, sharpen=0.5
+    )
     recipe = write_recipe(config, tmp_path / "recipe.yaml")
     train(config, tmp_path / "one")
     out = tmp_path / "two"

@@ -35,8 +35,9 @@ class GatedObjective(Objective):
         finetune: int,
         teacher: Teacher | None = None,
         ask: Ask | None = None,
+        sharpen: float = 0.0,
     ) -> None:
-        super().__init__(model, label_smoothing, teacher, ask)
+        super().__init__(model, label_smoothing, teacher, ask, sharpen)
         self.selection = selection
         self.choosing, self.finetune = choosing, finetune
         self.update = 0

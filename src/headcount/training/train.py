@@ -147,7 +147,7 @@ def make_trainer(
         training,
         prepared.train,
         prepared.target_tokenizer,
-        Objective(model, training.label_smoothing, teacher),
+        Objective(model, training.label_smoothing, teacher, sharpen=training.sharpen),
         [ParameterGroup(list(model.parameters()), rate)],
         run.folder,
         evaluate,
