@@ -86,6 +86,19 @@ def test_each_number_of_heads_may_have_ways_of_its_own(recipe: Path) -> None:
     assert len([name for name in plan(recipe) if "keep-2" in name and "score" not in name]) == 1
 
 
+def test_some_prunings_have_more_seeds_than_others(recipe: Path) -> None:
+    again = "seeds: 3\n  repeated: [enc-keep-2-exact, all-penalty-0.02]"
+    recipe.write_text(f"{STUDY}  {again}\n")
+    names = [name for name in plan(recipe) if "seed" in name and name.count("/") == 1]
+    kept, everywhere = "en-fr/enc-keep-2-exact-seed", "en-fr/all-penalty-0.02-seed"
+    assert names == [f"{kept}2", f"{everywhere}2", f"{kept}3", f"{everywhere}3"]
+    recipe.write_text(f"{STUDY}  seeds: 2\n")
+    assert "en-fr/scratch-penalty-0.02-seed2" in plan(recipe)
+    recipe.write_text(f"{STUDY}  {again.replace('exact', 'gradient')}\n")
+    with pytest.raises(UserError, match="repeated names enc-keep-2-gradient, which the study does"):
+        plan(recipe)
+
+
 @pytest.mark.parametrize(
     ("value", "says"),
     [

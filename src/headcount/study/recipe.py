@@ -79,7 +79,9 @@ class PruningConfig(Section):
     scratch_penalties: tuple[Penalty, ...] = ()
     """Which of `all_penalties` get a twin trained from scratch (Table 2)."""
     seeds: Positive = 1
-    """Repeat every pruning with this many seeds."""
+    """Repeat every pruning with this many seeds ..."""
+    repeated: tuple[str, ...] | None = None
+    """... or these only, by the names of their runs: `[enc-penalty-0, enc-keep-10-exact]`."""
 
     @field_validator("finetune")
     @classmethod
@@ -246,32 +248,31 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
     pruning = study.pruning_of(pair)
     models = [full]
 
-    def add(name: str, **more: Any) -> Model:
+    def add(name: str, seed: int, **more: Any) -> Model:
+        end = "" if seed == 1 else f"-seed{seed}"
         base = {"pair": pair.name, "domain": pair.domain, "kind": PRUNED, "baseline": full.id}
-        models.append(Model(f"{pair.name}-{name}", **(base | more)))
-        return models[-1]
+        model = Model(f"{pair.name}-{name}{end}", seed=seed, **(base | more))
+        if seed == 1 or pruning.repeated is None or name in pruning.repeated:
+            models.append(model)
+        return model
 
     for seed in range(1, pruning.seeds + 1):
-        end = "" if seed == 1 else f"-seed{seed}"
         for penalty in pruning.encoder_penalties:
-            add(
-                f"enc-penalty-{penalty:g}{end}",
-                method=GATES, sites=("enc",), penalty=penalty, seed=seed,
-            )  # fmt: skip
+            add(f"enc-penalty-{penalty:g}", seed, method=GATES, sites=("enc",), penalty=penalty)
         for keep, ways in pruning.encoder_keep.items():
             for by in dict.fromkeys(ways):
-                add(
-                    f"enc-keep-{keep}-{by}{end}",
-                    method=by, sites=("enc",), keep=keep, seed=seed,
-                )  # fmt: skip
+                add(f"enc-keep-{keep}-{by}", seed, method=by, sites=("enc",), keep=keep)
         for penalty in pruning.all_penalties:
-            pruned = add(
-                f"all-penalty-{penalty:g}{end}",
-                method=GATES, sites=SITES, penalty=penalty, seed=seed,
-            )  # fmt: skip
-            if penalty in pruning.scratch_penalties:
-                add(
-                    f"scratch-penalty-{penalty:g}{end}",
-                    kind=SCRATCH, sites=SITES, penalty=penalty, seed=seed, baseline=pruned.id,
-                )  # fmt: skip
+            everywhere: dict[str, Any] = {"sites": SITES, "penalty": penalty}
+            pruned = add(f"all-penalty-{penalty:g}", seed, method=GATES, **everywhere)
+            if penalty in pruning.scratch_penalties and pruned in models:
+                twin = {"kind": SCRATCH, "baseline": pruned.id}
+                add(f"scratch-penalty-{penalty:g}", seed, **(everywhere | twin))
+    made = [model.id.removeprefix(f"{pair.name}-") for model in models[1:]]
+    unknown = sorted(set(pruning.repeated or ()) - set(made))
+    if unknown:
+        raise UserError(
+            f"{pair.name}: repeated names {', '.join(unknown)}, which the study does not make.",
+            f"Choose among {', '.join(made)}.",
+        )
     return models
