@@ -53,6 +53,7 @@ def test_side_by_side(baseline: Path, tmp_path: Path) -> None:
     assert small.blocks == {"enc_layers": 3, "dec_layers": 6}
     assert small.parameters < full.parameters
     assert small.file_bytes < full.file_bytes
+    assert not small.half
     assert (full.encode_removed, full.translate_removed) == (0, 0)
     assert 0 < small.translate_removed < small.encode_removed < 1
     for each in found:
@@ -66,7 +67,7 @@ def test_side_by_side(baseline: Path, tmp_path: Path) -> None:
 
 def test_the_shipped_model_is_called_as_it_was_asked_for() -> None:
     only = bench(["demo"], ["a dog"], rounds=1, beam=1, singles=1, memory=False)
-    assert [each.run for each in only] == ["demo"]
+    assert [(each.run, each.half) for each in only] == [("demo", True)]
 
 
 def test_sentences_of_the_runs_own_corpus(baseline: Path, corpus: Path, tmp_path: Path) -> None:

@@ -143,6 +143,11 @@ class Bench:
     encode_removed: float
     translate_removed: float
 
+    @property
+    def half(self) -> bool:
+        """Whether the file has 16 bits for a weight, as that of the package's own model."""
+        return self.file_bytes < 3 * self.parameters
+
     def to_json(self) -> dict[str, Any]:
         """All of it as JSON values."""
         return asdict(self)

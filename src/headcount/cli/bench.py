@@ -100,10 +100,8 @@ def _sizes(benches: list[Bench]) -> Any:
             each.run,
             *("/".join(str(count) for count in getattr(each, n).values()) for n in counts),
             f"{each.parameters / 1e6:.2f} M",
-            *(
-                f"{size / 1e6:.1f} MB"
-                for size in (each.file_bytes, each.peak_bytes, each.peak_bytes_above_idle)
-            ),
+            f"{each.file_bytes / 1e6:.1f} MB{' (16-bit)' if each.half else ''}",
+            *(f"{b / 1e6:.1f} MB" for b in (each.peak_bytes, each.peak_bytes_above_idle)),
         )
     return table
 
