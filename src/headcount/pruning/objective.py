@@ -35,9 +35,8 @@ class GatedObjective(Objective):
         finetune: int,
         teacher: Teacher | None = None,
         ask: Ask | None = None,
-        sharpen: float = 0.0,
     ) -> None:
-        super().__init__(model, label_smoothing, teacher, ask, sharpen)
+        super().__init__(model, label_smoothing, teacher, ask)
         self.selection = selection
         self.choosing, self.finetune = choosing, finetune
         self.update = 0

@@ -136,7 +136,6 @@ class Pruning:
             choosing=settings.choosing,
             finetune=settings.finetune or 0,
             ask=asks_of(source),
-            sharpen=config.training.sharpen,
         )
         self.trainer = self._make_trainer(observe)
 

@@ -261,6 +261,7 @@ class PruneSettings(Section):
                 "precision": self.precision or baseline.precision,
                 "device_tokens": min(tokens, baseline.device_tokens),
                 "log_every": max(1, min(20, updates // 10)),
+                "sharpen": 0.0,  # heads that are left would pay for those that are gone
                 "evaluate_every": max(1, updates // 5),
                 "save_every": max(1, min(1000, updates // 10)),
                 "keep_checkpoints": 2,

@@ -173,9 +173,9 @@ def token_losses(
 def doubt(weights: Iterable[Tensor], queries: Tensor) -> Tensor:
     """How far heads are from looking at one place: `1 - sum over k of w_k^2`.
 
-    0 where one key has all the weight, nearly 1 where many share it; unlike the entropy it has a
-    gradient where a key has none. `weights` are `[batch, heads, queries, keys]` of each layer,
-    `queries` `[batch, queries]` false for padding: the mean over all heads, the sum over queries.
+    0 where one key has all the weight, nearly 1 where many share it; unlike the entropy's, its
+    gradient is finite where a weight is 0. `weights` are `[batch, heads, queries, keys]` of each
+    layer, `queries` `[batch, queries]` false for padding: mean over heads, sum over queries.
     """
     layers = [layer.to(torch.promote_types(layer.dtype, torch.float32)) for layer in weights]
     squares = torch.cat([layer.square().sum(-1) for layer in layers], 1)
