@@ -90,13 +90,17 @@ def test_some_prunings_have_more_seeds_than_others(recipe: Path) -> None:
     again = "seeds: 3\n  repeated: [enc-keep-2-exact, all-penalty-0.02]"
     recipe.write_text(f"{STUDY}  {again}\n")
     names = [name for name in plan(recipe) if "seed" in name and name.count("/") == 1]
-    kept, everywhere = "en-fr/enc-keep-2-exact-seed", "en-fr/all-penalty-0.02-seed"
-    assert names == [f"{kept}2", f"{everywhere}2", f"{kept}3", f"{everywhere}3"]
+    repeated = ("enc-keep-2-exact", "all-penalty-0.02", "scratch-penalty-0.02")  # with its twin
+    assert names == [f"en-fr/{name}-seed{seed}" for seed in (2, 3) for name in repeated]
     recipe.write_text(f"{STUDY}  seeds: 2\n")
     assert "en-fr/scratch-penalty-0.02-seed2" in plan(recipe)
-    recipe.write_text(f"{STUDY}  {again.replace('exact', 'gradient')}\n")
-    with pytest.raises(UserError, match="repeated names enc-keep-2-gradient, which the study does"):
-        plan(recipe)
+    for name in ("enc-keep-2-gradient", "enc-keep-2-exact-seed2", "scratch-penalty-0.02"):
+        recipe.write_text(f"{STUDY}  seeds: 2\n  repeated: [{name}]\n")
+        with pytest.raises(UserError, match=f"repeated names {name}, which is none of its"):
+            plan(recipe)
+    recipe.write_text(f"{STUDY}  repeated: [enc-keep-2-exact]\n")
+    with pytest.raises(UserError, match="needs `seeds` of 2 or more"):
+        load_study(recipe)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class Bench:
 
     @property
     def half(self) -> bool:
-        """Whether the file has 16 bits for a weight, as that of the package's own model."""
+        """Whether the file stores 16 bits per weight, as that of the package's own model does."""
         return self.file_bytes < 3 * self.parameters
 
     def to_json(self) -> dict[str, Any]:

@@ -91,6 +91,13 @@ class PruningConfig(Section):
             raise ValueError(f"leaves none of the {updates} updates to choose heads in")
         return value
 
+    @field_validator("repeated")
+    @classmethod
+    def _with_seeds(cls, value: tuple[str, ...] | None, info: Any) -> tuple[str, ...] | None:
+        if value and info.data.get("seeds") == 1:
+            raise ValueError("needs `seeds` of 2 or more: with one nothing is repeated")
+        return value
+
     @field_validator("encoder_keep", mode="before")
     @classmethod
     def _in_every_way(cls, value: Any, info: Any) -> Any:
@@ -246,13 +253,14 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
     """The full model of a pair first, then everything derived from it."""
     full = Model(f"{pair.name}-full", pair.name, pair.domain, FULL)
     pruning = study.pruning_of(pair)
+    wanted = pruning.repeated
     models = [full]
 
     def add(name: str, seed: int, **more: Any) -> Model:
         end = "" if seed == 1 else f"-seed{seed}"
         base = {"pair": pair.name, "domain": pair.domain, "kind": PRUNED, "baseline": full.id}
         model = Model(f"{pair.name}-{name}{end}", seed=seed, **(base | more))
-        if seed == 1 or pruning.repeated is None or name in pruning.repeated:
+        if seed == 1 or wanted is None or name in wanted or model.kind == SCRATCH:
             models.append(model)
         return model
 
@@ -265,14 +273,16 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
         for penalty in pruning.all_penalties:
             everywhere: dict[str, Any] = {"sites": SITES, "penalty": penalty}
             pruned = add(f"all-penalty-{penalty:g}", seed, method=GATES, **everywhere)
-            if penalty in pruning.scratch_penalties and pruned in models:
+            if penalty in pruning.scratch_penalties and pruned in models:  # twins follow
                 twin = {"kind": SCRATCH, "baseline": pruned.id}
                 add(f"scratch-penalty-{penalty:g}", seed, **(everywhere | twin))
-    made = [model.id.removeprefix(f"{pair.name}-") for model in models[1:]]
-    unknown = sorted(set(pruning.repeated or ()) - set(made))
+    pruned_once = [model for model in models if model.kind == PRUNED and model.seed == 1]
+    made = [model.id.removeprefix(f"{pair.name}-") for model in pruned_once]
+    unknown = sorted(set(wanted or ()) - set(made))
     if unknown:
         raise UserError(
-            f"{pair.name}: repeated names {', '.join(unknown)}, which the study does not make.",
+            f"{pair.name}: pruning.repeated names {', '.join(unknown)}, which is none of its"
+            " prunings.",
             f"Choose among {', '.join(made)}.",
         )
     return models

@@ -289,7 +289,7 @@ def bench_table(results: StudyResults) -> Table | None:
             "heads": "/".join(str(timed["heads"][site]) for site in SITES),
             "total": sum(timed["heads"].values()),
             "parameters": timed["parameters"],
-            "megabytes": timed["file_bytes"] / 1e6,
+            "megabytes": 4 * timed["parameters"] / 1e6,
             "arithmetic": 100 * (1 - timed["translate_removed"]),
         }
         for name, timing in timed["timings"].items():
@@ -302,8 +302,8 @@ def bench_table(results: StudyResults) -> Table | None:
     return Table(
         "bench",
         "Speed",
-        "Milliseconds per sentence (median over rounds), size on disk, and the arithmetic that is"
-        " left of the first model's, per cent.",
+        "Milliseconds per sentence (median over rounds), size in float32, and the arithmetic that"
+        " is left of the first model's, per cent.",
         (
             Column("run", "model"),
             Column("heads", "heads (e/d/d-e)", by="total"),

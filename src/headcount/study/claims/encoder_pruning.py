@@ -33,10 +33,12 @@ NO_ROLES = "Functions of heads were not looked for in the full model (headcount 
 
 
 def gates_decide(case: Case) -> Finding:
-    """Sec. 6.1: gates end almost completely closed or completely open."""
+    """Sec. 6.1: gates end almost completely closed or completely open; controls do not count."""
     gates = undecided = 0
     for model in case.pruned:
-        if model.method == GATES and model.pruning and "decided" in model.pruning:
+        if model.method != GATES or not model.penalty:
+            continue
+        if model.pruning and "decided" in model.pruning:
             gates += len(model.pruning["kept"]) + len(model.pruning["closed"])
             undecided += len(model.pruning["decided"]["undecided"])
     if not gates:

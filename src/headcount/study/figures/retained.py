@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -105,18 +106,16 @@ def _quality(axes: Axes, case: Case, methods: Sequence[str], titled: bool) -> No
         spread = [model.scores.bleu_interval or 0.0 for model in models]
         axes.errorbar(
             x, y, spread, color=way.colour, marker=marker, label=way.label,
-            elinewidth=0.6, capsize=1.5, capthick=0.6, lw=1.2 if _one_each(x) else 0,
+            elinewidth=0.6, capsize=1.5, capthick=0.6, lw=0,
         )  # fmt: skip
+        sizes = sorted(set(x))
+        means = [fmean(b for a, b in zip(x, y, strict=True) if a == size) for size in sizes]
+        axes.plot(sizes, means, color=way.colour, lw=1.2)
     axes.set_xlim(0, total * 1.03)
     axes.set_xlabel("retained encoder heads")
     if titled:
         axes.set_title(case.label)
     open_frame(axes)
-
-
-def _one_each(counts: Sequence[float]) -> bool:
-    """A line joins models of different sizes; several of one size (seeds) are points."""
-    return len(set(counts)) == len(counts)
 
 
 def _quality_row(case: Case, model: StudyModel) -> dict[str, Cell]:
