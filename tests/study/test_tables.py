@@ -132,7 +132,7 @@ def test_bench(tmp_path):
     write_json(
         study / "bench.json",
         [
-            {"run": "runs/full", "heads": {"enc": 48, "dec": 48, "cross": 48}, "parameters": 625_000,
+            {"run": "full", "heads": {"enc": 48, "dec": 48, "cross": 48}, "parameters": 625_000,
              "file_bytes": 2_500_000, "peak_bytes": 1, "peak_bytes_above_idle": 1,
              "timings": {"greedy, batch 1": timing}, "encode_removed": 0.0,
              "translate_removed": 0.25}

@@ -179,9 +179,10 @@ def test_a_training_does_not_start_from_another_shape(make_config: Make, tmp_pat
     assert not (tmp_path / "on").exists()
 
 
-def test_two_processes_equal_one(make_config: Make, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sharpen", [0.0, 0.5])
+def test_two_processes_equal_one(sharpen: float, make_config: Make, tmp_path: Path) -> None:
     config = make_config(
-        updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20, sharpen=0.5
+        updates=8, save_every=1, evaluate_every=8, keep_checkpoints=20, sharpen=sharpen
     )
     recipe = write_recipe(config, tmp_path / "recipe.yaml")
     train(config, tmp_path / "one")
