@@ -1,11 +1,11 @@
 """Put a trained run into the package as the demo's model: float16, with a model card.
 
-    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--begun RUN ...] [--conllu GOLD.conllu]
+    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--begun RUN] [--conllu GOLD.conllu]
 
-RUN is a finished training of `recipes/demo-model-last.yaml`; `--begun` are the runs of the parts
-before it, whose logs come first. Every CORPUS is the folder of one of its corpora, Tatoeba first:
-the card's scores come from their test sets, and its heads from Tatoeba's test set, parsed by spaCy,
-and from gold trees where they are given.
+RUN is a finished training of `recipes/demo-model.yaml`, or of `recipes/demo-model-further.yaml`;
+`--begun` is then the run that it started from, whose log comes first. Every CORPUS is the folder of
+one of its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
+Tatoeba's test set, parsed by spaCy, and from gold trees where they are given.
 """
 
 from __future__ import annotations
@@ -39,13 +39,10 @@ English to French, {parameters:,} parameters: {encoder} encoder layers of {heads
 
     headcount train recipes/demo-model.yaml --out runs/demo-model-1
     headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
-        --out runs/demo-model-2
-    torchrun --nproc-per-node 2 -m headcount train recipes/demo-model-last.yaml \\
-        --start-from runs/demo-model-2 --out runs/demo-model
+        --out runs/demo-model
 
-for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved last
-recipe, with `precision: auto`, `metrics.jsonl` the log of all three; the weights are stored in
-float16. The last part started from float16 weights of the second one. When the first part was
+for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved second
+recipe, `metrics.jsonl` the log of both; the weights are stored in float16. When the first part was
 trained, the first 2,070 updates had no joined pairs, and position biases beyond 8 tokens were one
 value until update 12,730.
 
@@ -84,17 +81,16 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("corpora", type=Path, nargs="+")
     parser.add_argument("--conllu", type=Path)
-    parser.add_argument("--begun", type=Path, nargs="*", default=[], help="the parts before it")
+    parser.add_argument("--begun", type=Path, help="the run that training started from")
     options = parser.parse_args()
     run = load_run(options.run)
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.copy_(parameter.half().float())
     recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
-    training = run.config.training.model_copy(update={"precision": "auto"})
-    config = run.config.model_copy(update={"data": recipe.data, "training": training})
+    config = run.config.model_copy(update={"data": recipe.data})
     run = dataclasses.replace(run, config=config)
-    log = whole_log([*options.begun, options.run])
+    log = whole_log(options.run, options.begun)
     card = make_card(run, log, options.corpora, options.conllu)
     out = SHIPPED
     shutil.rmtree(out, ignore_errors=True)
@@ -106,16 +102,13 @@ def main() -> None:
     print(card)
 
 
-def whole_log(runs: list[Path]) -> list[Metrics]:
+def whole_log(run: Path, begun: Path | None) -> list[Metrics]:
     """The training log from the first update on, updates counted through."""
-    log: list[Metrics] = []
-    done = 0
-    for run in runs:
-        log = [line for line in log if line["kind"] != FINAL]
-        lines = read_metrics(run / METRICS)
-        log += [{**line, "update": done + line["update"]} for line in lines]
-        done = log[-1]["update"]
-    return log
+    before = [] if begun is None else read_metrics(begun / METRICS)
+    before = [line for line in before if line["kind"] != FINAL]
+    done = before[-1]["update"] if before else 0
+    after = read_metrics(run / METRICS)
+    return before + [{**line, "update": done + line["update"]} for line in after]
 
 
 def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | None) -> str:
@@ -125,7 +118,7 @@ def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | 
     heads = {"the Tatoeba test set, parsed by spaCy": roles(run, sentences)}
     if conllu is not None:
         heads[f"gold trees ({conllu.name})"] = roles(run, conllu=conllu)
-    last = [line for line in log if "epoch" in line][-1]
+    training = [line for line in log if "epoch" in line]
     config = run.config.model
     return CARD.format(
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
@@ -134,8 +127,8 @@ def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | 
         decoder=config.decoder_layers,
         decoder_heads=config.heads_at("dec"),
         width=config.width,
-        updates=log[-1]["update"],
-        tokens=last["source_tokens"] / 1e6,
+        updates=training[-1]["update"],
+        tokens=training[-1]["source_tokens"] / 1e6,
         scores="\n".join(score_row(name, result) for name, result in scores.items()),
         signature=next(iter(scores.values())).bleu.signature,
         total=run.model.heads.count("enc"),

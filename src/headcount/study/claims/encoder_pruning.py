@@ -150,8 +150,8 @@ ENCODER_CLAIMS = (
         "gates-decide",
         "Sec. 6.1",
         "Gates end up open or closed, hardly ever in between.",
-        "At most 5 % of all Hard Concrete gates are neither 0 nor 1 with probability 1/2 when"
-        " heads are chosen.",
+        "At most 5 % of all Hard Concrete gates with a penalty are neither 0 nor 1 with probability"
+        " 1/2 when heads are chosen.",
         gates_decide,
         short="gates end open or closed",
     ),
