@@ -27,7 +27,7 @@ from headcount.data.batches import TARGET_ROOM, Batch, Update, _cut
 from headcount.data.batches import updates as sorted_updates
 from headcount.data.shards import Shards
 from headcount.distribution import Workers
-from headcount.model import embedding, layers
+from headcount.model import attention, embedding, layers
 from headcount.model.attention import Attention
 from headcount.model.transformer import Transformer
 from headcount.training import objective
@@ -71,8 +71,9 @@ def _attention() -> None:
         attn_mask: Tensor | None,
         is_causal: bool,
         dropout_p: float,
+        scale: float | None,
     ) -> Tensor:
-        scores = queries @ keys.transpose(-1, -2) * queries.shape[-1] ** -0.5
+        scores = queries @ keys.transpose(-1, -2) * (scale or queries.shape[-1] ** -0.5)
         if attn_mask is not None:
             scores = scores.masked_fill(~attn_mask, float("-inf"))
         if is_causal:
@@ -83,14 +84,20 @@ def _attention() -> None:
     F.scaled_dot_product_attention = attend
 
 
+def _biases() -> None:
+    attention.learned_on_cpu = lambda bias: False
+
+
 def _loss() -> None:
-    objective.token_losses = lambda model, states, labels, smoothing: _plain_losses(
+    objective.token_losses = lambda model, states, labels, smoothing, *teacher: _plain_losses(
         model.logits(states), labels, smoothing
     )
 
 
 def _all_positions() -> None:
-    def batch_losses(model: Transformer, batch: Batch, smoothing: float) -> Losses:
+    def batch_losses(
+        model: Transformer, batch: Batch, smoothing: float, *teacher: object
+    ) -> Losses:
         memory, mask = model.encode(batch.source)
         logits = model.logits(model.decode(batch.target_input, memory, mask))
         labels = batch.target_output.masked_fill(batch.target_output == model.target_pad, IGNORED)
@@ -144,6 +151,7 @@ PLAIN: dict[str, Callable[[], None]] = {
     "cheap random numbers for dropout": _dropout,
     "queries, keys and values in one product": _projections,
     "fused attention": _attention,
+    "position biases learned step by step": _biases,
     "logits, loss and gradient in one tensor": _loss,
     "one tensor for them, and no logits for padding": _all_positions,
     "batches of similar lengths": _batches,

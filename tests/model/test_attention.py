@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headcount.config import ModelConfig
+from headcount.model import attention as attention_module
 from headcount.model.attention import Attention
 from headcount.model.recording import Recording, Tape
+from headcount.model.transformer import Transformer
 
 WIDTH, HEAD_WIDTH = 6, 4
 
@@ -128,3 +130,30 @@ def test_attention_dropout_in_training_only() -> None:
     torch.testing.assert_close(attention(x), attention(x))
     attention.train()
     assert not torch.allclose(attention(x), attention(x))
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_learning_position_biases_gives_what_the_fused_kernel_gives(
+    monkeypatch: pytest.MonkeyPatch, padded: bool
+) -> None:
+    """On a CPU their gradient is computed step by step: the output and every gradient stay."""
+    config = ModelConfig(
+        width=WIDTH, head_width=HEAD_WIDTH, heads=3, relative_positions="layer", encoder_layers=1
+    )
+    model = Transformer(config, 11, 11).double()
+    source = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 10, 3, 0 if padded else 4]])
+
+    def gradients() -> tuple[Tensor, dict[str, Tensor]]:
+        model.zero_grad()
+        memory, _ = model.encode(source)
+        memory.square().sum().backward()  # type: ignore[no-untyped-call]
+        found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        return memory.detach(), found
+
+    model.eval()  # dropout would draw other numbers
+    memory, learned = gradients()
+    assert any("positions" in name for name in learned)
+    monkeypatch.setattr(attention_module, "learned_on_cpu", lambda bias: False)
+    fused_memory, fused = gradients()
+    torch.testing.assert_close(memory, fused_memory)
+    torch.testing.assert_close(learned, fused)

@@ -20,7 +20,7 @@ from safetensors.torch import load_file
 
 from headcount.config import Config
 from headcount.distribution import Workers
-from headcount.errors import UserError
+from headcount.errors import Notice, UserError
 from headcount.run import load_run
 from headcount.training.checkpoints import list_checkpoints
 from headcount.training.metrics import dev_loss, read_metrics
@@ -168,6 +168,22 @@ def test_a_training_starts_from_the_weights_of_another(make_config: Make, tmp_pa
     assert begun.source_tokenizer.fingerprint() == first.source_tokenizer.fingerprint()
     seen = read_metrics(tmp_path / "first" / "metrics.jsonl")[-2]["source_tokens"]
     assert state.source_tokens > seen > 0
+
+
+@pytest.mark.slow
+def test_a_training_starts_with_another_decoder(make_config: Make, tmp_path: Path) -> None:
+    train(make_config(updates=4), tmp_path / "first")
+    still = make_config(updates=1, learning_rate_scale=1e-9)
+    deeper = still.model.model_copy(update={"decoder_layers": 3, "decoder_heads": 1})
+    config = still.model_copy(update={"model": deeper})
+    with pytest.warns(Notice, match="The decoder begins anew"):
+        begun, _ = train(config, tmp_path / "on", start_from=tmp_path / "first")
+    before, after = weights(tmp_path / "first"), weights(tmp_path / "on")
+    shared = {name for name in before if not name.startswith("decoder")}
+    for name in shared:
+        torch.testing.assert_close(after[name], before[name], atol=1e-6, rtol=0)
+    assert {name for name in after if not name.startswith("decoder")} == shared
+    assert begun.model.heads.count("cross") == 3
 
 
 def test_a_training_does_not_start_from_another_shape(make_config: Make, tmp_path: Path) -> None:

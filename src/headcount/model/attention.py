@@ -107,7 +107,7 @@ class Attention(nn.Module):
         """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
 
         The fused kernel runs unless weights are recorded or edited; then the same quantity is
-        computed step by step.
+        computed step by step, as it is where a CPU learns position biases.
         """
         dropout = self.dropout if self.training else 0.0
         site, layer, at = self.site, self.layer, self.tape.at
@@ -117,9 +117,9 @@ class Attention(nn.Module):
         if bias is not None:
             causal = False  # the position bias is causal itself
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        if self.tape.wants(self.site, "weights"):
+        if self.tape.wants(self.site, "weights") or learned_on_cpu(bias):
             weights = at(site, layer, "weights", self.weights(queries, keys, mask, causal))
-            outputs = F.dropout(weights, dropout) @ values
+            outputs = (F.dropout(weights, dropout) if dropout else weights) @ values
         else:
             outputs = F.scaled_dot_product_attention(
                 queries,
@@ -165,6 +165,16 @@ class Attention(nn.Module):
         """`[batch, length, parts * inner]` to parts of `[batch, heads, length, head]`."""
         apart: Tensor = stacked.unflatten(2, (parts, len(self.heads), self.head_width))
         return apart.permute(2, 0, 3, 1, 4).unbind(0)
+
+
+def learned_on_cpu(bias: Tensor | None) -> bool:
+    """Whether these position biases get a gradient on a CPU.
+
+    Torch's fused kernel has none for them there; what stands in for it guards against keys that are
+    all masked, which never happens here, and takes longer than the plain formula
+    (`benchmarks/optimisations.py --recipe recipes/demo-model.yaml`).
+    """
+    return bias is not None and bias.requires_grad and bias.device.type == "cpu"
 
 
 REACH = 5

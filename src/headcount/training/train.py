@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ import torch
 
 from headcount.config import Config, load_recipe
 from headcount.distribution import Workers, connect
-from headcount.errors import Interrupted, UserError
+from headcount.errors import Interrupted, Notice, UserError
 from headcount.files import owned
-from headcount.heads import HeadLayout
+from headcount.heads import HeadLayout, stack_of
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress, silent
 from headcount.run import (
@@ -66,7 +67,8 @@ def train(
 
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
     `start_from` is a run whose tokenizers and weights this training begins with; the optimiser and
-    its schedule begin anew, and tokens are counted on.
+    its schedule begin anew, and tokens are counted on. Where the recipe has a decoder of another
+    shape, the run's encoder and embeddings are taken and the decoder begins anew.
     """
     config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
@@ -79,14 +81,17 @@ def train(
         if earlier and heads is None:
             heads = load_heads(earlier, config.model)  # a pruned run has its own
         elif begun:
-            heads = begun.model.heads
+            heads = _heads_to_begin_with(begun, config)
         origin = earlier or (begun.folder if begun else None)
         prepared = prepare_together(workers, config.data, config.training, progress, origin)
         if earlier:
             check_text(earlier, prepared)
         run = _new_run(config, out, prepared, heads, workers)
         if begun:
-            run.model.load_state_dict(begun.model.state_dict())
+            _begin_with(run, begun)
+            if workers.leader and not _same_decoder(begun.config, config):
+                notice = f"The decoder begins anew: {begun.folder} has another one."
+                warnings.warn(Notice(notice), stacklevel=2)
         teacher = load_teacher(config.training, run, workers.device)
         trainer = make_trainer(run, prepared, workers, observe, teacher)
         if begun:
@@ -196,22 +201,54 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
             )
 
 
-def _differences(section: str, before: Config, now: Config) -> Iterator[str]:
-    """The settings of a section that differ: `model.width (64, now 128)`."""
+def _differences(
+    section: str, before: Config, now: Config, but: Iterable[str] = ()
+) -> Iterator[str]:
+    """The settings of a section that differ, but for some: `model.width (64, now 128)`."""
     old, new = getattr(before, section), getattr(now, section)
     for key in type(old).model_fields:
-        if getattr(old, key) != getattr(new, key):
+        if key not in but and getattr(old, key) != getattr(new, key):
             yield f"{section}.{key} ({getattr(old, key)!r}, now {getattr(new, key)!r})"
 
 
+DECODER_SHAPE = ("decoder_layers", "decoder_heads", "decoder_head_width", "decoder_ff_width")
+
+
+def _same_decoder(one: Config, other: Config) -> bool:
+    return all(getattr(one.model, key) == getattr(other.model, key) for key in DECODER_SHAPE)
+
+
 def _starting_point(folder: Path | str, config: Config) -> Run:
-    """The run that a training begins with, if its model is the recipe's."""
+    """The run that a training begins with, if its model is the recipe's, or all but the decoder."""
     run = load_run(folder)
-    for difference in _differences("model", run.config, config):
+    both_decode = run.config.model.decoder_layers and config.model.decoder_layers
+    for difference in _differences(
+        "model", run.config, config, but=DECODER_SHAPE if both_decode else ()
+    ):
         raise UserError(
             f"{folder} has another {difference}.", "Change the recipe's model to that of the run."
         )
     return run
+
+
+def _heads_to_begin_with(begun: Run, config: Config) -> HeadLayout:
+    """The heads of the run that a training starts from, without those of another decoder."""
+    heads = begun.model.heads
+    if _same_decoder(begun.config, config):
+        return heads
+    return HeadLayout(
+        {site: each for site, each in heads.layers.items() if stack_of(site) == "enc"}
+    )
+
+
+def _begin_with(run: Run, begun: Run) -> None:
+    """Take over the weights of a run, but for those of a decoder that has another shape now."""
+    weights = begun.model.state_dict()
+    if not _same_decoder(begun.config, run.config):
+        weights = {name: each for name, each in weights.items() if not name.startswith("decoder")}
+        fresh = run.model.state_dict()
+        weights |= {name: each for name, each in fresh.items() if name.startswith("decoder")}
+    run.model.load_state_dict(weights)
 
 
 def _new_run(
