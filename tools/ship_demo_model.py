@@ -1,10 +1,10 @@
 """Put a trained run into the package as the demo's model: float16, with a model card.
 
-    python tools/ship_demo_model.py RUN CORPUS [CORPUS ...] [--begun RUN] [--conllu GOLD.conllu]
+    python tools/ship_demo_model.py RUN --parts RUN ... --corpora CORPUS ... [--conllu GOLD.conllu]
 
-RUN is a finished training of `recipes/demo-model.yaml`, or of `recipes/demo-model-further.yaml`;
-`--begun` is then the run that it started from, whose log comes first. Every CORPUS is the folder of
-one of its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
+RUN is a finished training of the last part, `recipes/demo-model-decoder.yaml`; `--parts` are the
+runs of the parts before it, in order, whose logs come first. Every CORPUS is the folder of one of
+its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
 Tatoeba's test set, parsed by spaCy, and from gold trees where they are given.
 """
 
@@ -35,16 +35,23 @@ CARD = """\
 # The demo's model
 
 English to French, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
-{decoder} decoder layer of {decoder_heads} head, {width} wide. Trained by
+{decoder} decoder layers of {decoder_heads} heads, {width} wide. Trained in four parts,
 
     headcount train recipes/demo-model.yaml --out runs/demo-model-1
     headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
-        --out runs/demo-model
+        --out runs/demo-model-2
+    headcount train recipes/demo-model-longer.yaml --start-from runs/demo-model-2 \\
+        --out runs/demo-model-3
+    torchrun --nproc-per-node 2 -m headcount train recipes/demo-model-decoder.yaml \\
+        --start-from runs/demo-model-3 --out runs/demo-model
 
-for {updates:,} updates, {tokens:.1f} million source tokens. `config.yaml` is the resolved second
-recipe, `metrics.jsonl` the log of both; the weights are stored in float16. When the first part was
-trained, the first 2,070 updates had no joined pairs, and position biases beyond 8 tokens were one
-value until update 12,730.
+for {updates:,} updates, {tokens:.1f} million source tokens. In the first three the decoder has one
+layer with one head, so that the encoder has to bring together what belongs together: its heads
+specialise. The last one puts a decoder of the usual kind onto that encoder and trains both.
+`config.yaml` is the resolved last recipe, `metrics.jsonl` the log of all parts; the weights are
+stored in float16. When the first part was trained, the first 2,070 updates had no joined pairs, and
+position biases beyond 8 tokens were one value until update 12,730; the third part began with
+weights that had been rounded to float16.
 
 ## Scores
 
@@ -79,9 +86,9 @@ def main() -> None:
     """Score the run, name its heads, and replace the package's model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
-    parser.add_argument("corpora", type=Path, nargs="+")
+    parser.add_argument("--parts", type=Path, nargs="+", default=[], help="the runs before it")
+    parser.add_argument("--corpora", type=Path, nargs="+", required=True)
     parser.add_argument("--conllu", type=Path)
-    parser.add_argument("--begun", type=Path, help="the run that training started from")
     options = parser.parse_args()
     run = load_run(options.run)
     with torch.no_grad():
@@ -90,7 +97,7 @@ def main() -> None:
     recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
     config = run.config.model_copy(update={"data": recipe.data})
     run = dataclasses.replace(run, config=config)
-    log = whole_log(options.run, options.begun)
+    log = whole_log([*options.parts, options.run])
     card = make_card(run, log, options.corpora, options.conllu)
     out = SHIPPED
     shutil.rmtree(out, ignore_errors=True)
@@ -102,13 +109,14 @@ def main() -> None:
     print(card)
 
 
-def whole_log(run: Path, begun: Path | None) -> list[Metrics]:
+def whole_log(parts: list[Path]) -> list[Metrics]:
     """The training log from the first update on, updates counted through."""
-    before = [] if begun is None else read_metrics(begun / METRICS)
-    before = [line for line in before if line["kind"] != FINAL]
-    done = before[-1]["update"] if before else 0
-    after = read_metrics(run / METRICS)
-    return before + [{**line, "update": done + line["update"]} for line in after]
+    log: list[Metrics] = []
+    for part in parts:
+        log = [line for line in log if line["kind"] != FINAL]
+        done = log[-1]["update"] if log else 0
+        log += [{**line, "update": done + line["update"]} for line in read_metrics(part / METRICS)]
+    return log
 
 
 def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | None) -> str:

@@ -84,8 +84,8 @@ def _attention() -> None:
     F.scaled_dot_product_attention = attend
 
 
-def _biases() -> None:
-    attention.learned_on_cpu = lambda bias: False
+def _by_steps() -> None:
+    attention.faster_by_steps = lambda queries, bias: False
 
 
 def _loss() -> None:
@@ -151,7 +151,7 @@ PLAIN: dict[str, Callable[[], None]] = {
     "cheap random numbers for dropout": _dropout,
     "queries, keys and values in one product": _projections,
     "fused attention": _attention,
-    "position biases learned step by step": _biases,
+    "attention step by step where that is faster": _by_steps,
     "logits, loss and gradient in one tensor": _loss,
     "one tensor for them, and no logits for padding": _all_positions,
     "batches of similar lengths": _batches,

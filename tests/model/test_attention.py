@@ -153,7 +153,7 @@ def test_learning_position_biases_gives_what_the_fused_kernel_gives(
     model.eval()  # dropout would draw other numbers
     memory, learned = gradients()
     assert any("positions" in name for name in learned)
-    monkeypatch.setattr(attention_module, "learned_on_cpu", lambda bias: False)
+    monkeypatch.setattr(attention_module, "faster_by_steps", lambda queries, bias: False)
     fused_memory, fused = gradients()
     torch.testing.assert_close(memory, fused_memory)
     torch.testing.assert_close(learned, fused)

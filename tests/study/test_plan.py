@@ -143,11 +143,14 @@ def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> 
     assert "--learning-rate" not in command
     recipe.write_text(
         STUDY.replace(
-            "  updates: 9", "  updates: 9\n  finetune: 6\n  learning_rate: 0.001\n  precision: bf16"
+            "  updates: 9",
+            "  updates: 9\n  finetune: 6\n  learning_rate: 0.001\n  batch_tokens: 80\n"
+            "  precision: bf16",
         )
     )
     command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
-    assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001 --precision bf16" in command
+    assert "--updates 9 --seed 1 --finetune 6 --learning-rate 0.001" in command
+    assert "--batch-tokens 80 --precision bf16" in command
     recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 9"))
     with pytest.raises(UserError, match="none of the 9 updates to choose heads in"):
         load_study(recipe)

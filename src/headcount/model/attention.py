@@ -107,7 +107,7 @@ class Attention(nn.Module):
         """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
 
         The fused kernel runs unless weights are recorded or edited; then the same quantity is
-        computed step by step, as it is where a CPU learns position biases.
+        computed step by step, as it is where that is faster.
         """
         dropout = self.dropout if self.training else 0.0
         site, layer, at = self.site, self.layer, self.tape.at
@@ -117,7 +117,7 @@ class Attention(nn.Module):
         if bias is not None:
             causal = False  # the position bias is causal itself
             mask = bias if mask is None else bias.masked_fill(~mask, -torch.inf)
-        if self.tape.wants(self.site, "weights") or learned_on_cpu(bias):
+        if self.tape.wants(self.site, "weights") or faster_by_steps(queries, bias):
             weights = at(site, layer, "weights", self.weights(queries, keys, mask, causal))
             outputs = (F.dropout(weights, dropout) if dropout else weights) @ values
         else:
@@ -167,14 +167,17 @@ class Attention(nn.Module):
         return apart.permute(2, 0, 3, 1, 4).unbind(0)
 
 
-def learned_on_cpu(bias: Tensor | None) -> bool:
-    """Whether these position biases get a gradient on a CPU.
+def faster_by_steps(queries: Tensor, bias: Tensor | None) -> bool:
+    """Whether attention with a gradient is faster without torch's fused kernel.
 
-    Torch's fused kernel has none for them there; what stands in for it guards against keys that are
-    all masked, which never happens here, and takes longer than the plain formula
-    (`benchmarks/optimisations.py --recipe recipes/demo-model.yaml`).
+    So it is on a CPU. With 16 bits the kernel's backward pass takes several times as long as the
+    plain formula; and it has no gradient for position biases: what stands in for it guards against
+    keys that are all masked, which never happens here. `benchmarks/optimisations.py --recipe
+    recipes/demo-model-decoder.yaml` measures both.
     """
-    return bias is not None and bias.requires_grad and bias.device.type == "cpu"
+    if queries.device.type != "cpu" or not torch.is_grad_enabled():
+        return False
+    return queries.dtype == torch.bfloat16 or (bias is not None and bias.requires_grad)
 
 
 REACH = 5

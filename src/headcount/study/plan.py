@@ -153,7 +153,7 @@ def _prune_stage(
     command = [HEADCOUNT, "prune", str(folder / "runs" / str(model.baseline))]
     command += ["--train", str(corpus), "--out", str(run), "--sites", ",".join(model.sites)]
     command += ["--updates", str(pruning.updates), "--seed", str(model.seed)]
-    for name in ("finetune", "learning_rate", "precision"):
+    for name in ("finetune", "learning_rate", "batch_tokens", "precision"):
         value = getattr(pruning, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", f"{value}"]
@@ -214,9 +214,12 @@ def _analysis_stages(
 
 
 def _analysed(model: Model) -> bool:
-    """Whether heads are ranked and named: in full models, and where training set their number."""
+    """Whether heads are ranked and named: in full models, and where training set their number.
+
+    Not in controls, which have no penalty and keep all heads: they are there for their BLEU.
+    """
     if model.kind == PRUNED:
-        return method_named(str(model.method)).needs == "penalty"
+        return method_named(str(model.method)).needs == "penalty" and bool(model.penalty)
     return model.kind == FULL
 
 

@@ -66,6 +66,8 @@ class PruningConfig(Section):
     """The last of them, with heads held fixed; by default a third."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     """Of the weights, instead of `prune`'s default."""
+    batch_tokens: Positive | None = None
+    """Source tokens per update; by default as the model was trained."""
     precision: Precision | None = None
     """Of the matrix products while pruning; by default as the model was trained."""
     encoder_penalties: tuple[Penalty, ...] = ()
