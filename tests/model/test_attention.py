@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.model import attention as attention_module
@@ -132,28 +134,55 @@ def test_attention_dropout_in_training_only() -> None:
     assert not torch.allclose(attention(x), attention(x))
 
 
+@pytest.mark.parametrize("precision", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("padded", [False, True])
-def test_learning_position_biases_gives_what_the_fused_kernel_gives(
-    monkeypatch: pytest.MonkeyPatch, padded: bool
+def test_training_step_by_step_gives_what_the_fused_kernel_gives(
+    monkeypatch: pytest.MonkeyPatch, padded: bool, precision: torch.dtype
 ) -> None:
-    """On a CPU their gradient is computed step by step: the output and every gradient stay."""
+    """Where a CPU learns position biases, or in 16 bits: outputs and gradients stay the same."""
+    positions = "layer" if precision == torch.float64 else "none"
     config = ModelConfig(
-        width=WIDTH, head_width=HEAD_WIDTH, heads=3, relative_positions="layer", encoder_layers=1
+        width=12, head_width=HEAD_WIDTH, heads=3, relative_positions=positions, dropout=0.0
     )
-    model = Transformer(config, 11, 11).double()
+    torch.manual_seed(0)
+    model = Transformer(config, 11, 11).to(precision)
     source = torch.tensor([[4, 5, 6, 7, 3], [8, 9, 10, 3, 0 if padded else 4]])
+    target = torch.tensor([[2, 5, 9, 4], [2, 4, 6, 8]])
+    fused_calls = []
+    fused_kernel = F.scaled_dot_product_attention
 
-    def gradients() -> tuple[Tensor, dict[str, Tensor]]:
+    def counted(*arguments: Tensor, **options: Any) -> Tensor:
+        fused_calls.append(arguments[0].shape)
+        return fused_kernel(*arguments, **options)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", counted)
+
+    def outputs_and_gradients() -> tuple[Tensor, dict[str, Tensor]]:
         model.zero_grad()
-        memory, _ = model.encode(source)
-        memory.square().sum().backward()  # type: ignore[no-untyped-call]
-        found = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-        return memory.detach(), found
+        logits = model(source, target)
+        logits.square().mean().backward()
+        gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
+        return logits.detach(), gradients
 
-    model.eval()  # dropout would draw other numbers
-    memory, learned = gradients()
-    assert any("positions" in name for name in learned)
+    logits, gradients = outputs_and_gradients()
+    layers = config.encoder_layers + config.decoder_layers
+    biased = precision == torch.float64  # attention to the source has no position biases
+    assert len(fused_calls) == (config.decoder_layers if biased else 0)
+    assert biased == any("positions" in name for name in gradients)
     monkeypatch.setattr(attention_module, "faster_by_steps", lambda queries, bias: False)
-    fused_memory, fused = gradients()
-    torch.testing.assert_close(memory, fused_memory)
-    torch.testing.assert_close(learned, fused)
+    fused_calls.clear()
+    fused_logits, fused_gradients = outputs_and_gradients()
+    assert len(fused_calls) == layers + config.decoder_layers
+    tolerance = {"rtol": 1e-7, "atol": 1e-9} if biased else {"rtol": 0.1, "atol": 0.02}
+    torch.testing.assert_close(logits, fused_logits, **tolerance)
+    torch.testing.assert_close(gradients, fused_gradients, **tolerance)
+
+
+def test_without_gradients_the_fused_kernel_runs() -> None:
+    queries = torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16)
+    bias = torch.zeros(1, 2, 2, requires_grad=True)
+    assert attention_module.faster_by_steps(queries, None)
+    assert attention_module.faster_by_steps(queries.float(), bias)
+    assert not attention_module.faster_by_steps(queries.float(), bias.detach())
+    with torch.no_grad():
+        assert not attention_module.faster_by_steps(queries, bias)

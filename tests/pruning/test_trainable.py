@@ -24,6 +24,17 @@ def test_encoder_only(make_model: Callable[..., Transformer]) -> None:
     assert {name.split(".")[0] for name in names} == {"source_embedding", "encoder", "encoder_norm"}
 
 
+def test_position_biases_train_with_their_stack(make_model: Callable[..., Transformer]) -> None:
+    model = make_model(relative_positions="layer")
+    encoder, decoder = trained(model, "encoder"), trained(model, "decoder")
+    assert {name for name in encoder if "positions" in name} == {
+        f"encoder_positions.{layer}.table" for layer in range(len(model.encoder))
+    }
+    assert {name for name in decoder if "positions" in name} == {
+        f"decoder_positions.{layer}.table" for layer in range(len(model.decoder))
+    }
+
+
 @pytest.mark.parametrize("tie", ["none", "target", "all"])
 def test_parts_share_nothing_and_leave_nothing_out(
     make_model: Callable[..., Transformer], tie: str

@@ -141,6 +141,7 @@ def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> 
     command = " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
     assert "--finetune" not in command
     assert "--learning-rate" not in command
+    assert "--batch-tokens" not in command
     recipe.write_text(
         STUDY.replace(
             "  updates: 9",
@@ -154,6 +155,18 @@ def test_a_study_says_how_long_and_how_fast_its_prunings_train(recipe: Path) -> 
     recipe.write_text(STUDY.replace("  updates: 9", "  updates: 9\n  finetune: 9"))
     with pytest.raises(UserError, match="none of the 9 updates to choose heads in"):
         load_study(recipe)
+
+
+def test_controls_are_scored_and_not_analysed(recipe: Path) -> None:
+    text = re.sub(r"encoder_penalties: \[.*?\]", "encoder_penalties: [0, 0.01]", STUDY)
+    recipe.write_text(text)
+    stages = plan(recipe)
+    assert "en-fr/enc-penalty-0/score" in stages
+    assert "en-fr/enc-penalty-0.01/roles" in stages
+    assert not {"en-fr/enc-penalty-0/rank", "en-fr/enc-penalty-0/roles"} & stages.keys()
+    timed = [Path(part).name for part in stages["bench"].command]
+    assert "en-fr-enc-penalty-0.01" in timed
+    assert "en-fr-enc-penalty-0" not in timed
 
 
 def test_the_pairs_of_a_corpus_are_chosen_when_it_is_fetched(recipe: Path, tmp_path: Path) -> None:

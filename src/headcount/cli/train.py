@@ -167,7 +167,10 @@ def train(
         None, "--heads-from", help="Give each layer the heads of this (pruned) run, untrained."
     ),
     start_from: Path | None = typer.Option(
-        None, "--start-from", help="Begin with the weights and tokenizers of this run."
+        None,
+        "--start-from",
+        help="Begin with the weights and tokenizers of this run; without its decoder where the"
+        " recipe has another one.",
     ),
     tensorboard: bool = typer.Option(
         False, "--tensorboard", help="Also write TensorBoard files (extra: tensorboard)."

@@ -106,8 +106,8 @@ class Attention(nn.Module):
     ) -> Tensor:
         """Scaled dot-product attention of every head, gates, and `W^O`: `[batch, queries, width]`.
 
-        The fused kernel runs unless weights are recorded or edited; then the same quantity is
-        computed step by step, as it is where that is faster.
+        The fused kernel runs unless weights are recorded or edited, or the plain formula is faster;
+        then the same quantity is computed step by step.
         """
         dropout = self.dropout if self.training else 0.0
         site, layer, at = self.site, self.layer, self.tape.at
@@ -168,12 +168,11 @@ class Attention(nn.Module):
 
 
 def faster_by_steps(queries: Tensor, bias: Tensor | None) -> bool:
-    """Whether attention with a gradient is faster without torch's fused kernel.
+    """Whether the plain formula is faster than torch's fused kernel: in training on a CPU.
 
-    So it is on a CPU. With 16 bits the kernel's backward pass takes several times as long as the
-    plain formula; and it has no gradient for position biases: what stands in for it guards against
-    keys that are all masked, which never happens here. `benchmarks/optimisations.py --recipe
-    recipes/demo-model-decoder.yaml` measures both.
+    In bf16 the kernel's backward pass takes several times as long. Where position biases learn,
+    torch has no kernel but a fallback that also handles queries with every key masked, which do not
+    occur here. `benchmarks/optimisations.py --recipe recipes/demo-model-decoder.yaml` measures it.
     """
     if queries.device.type != "cpu" or not torch.is_grad_enabled():
         return False

@@ -234,6 +234,15 @@ class OutputNetwork(nn.Module):
         return at("out", 0, "result", self.norm(hidden))
 
 
+def side_of(parameter: str) -> str:
+    """Which side a parameter of this name is on.
+
+    `encoder` and `decoder` are the stacks with their norms and position biases, `source` and
+    `target` the embeddings, `output` is what comes after the stacks.
+    """
+    return parameter.split(".")[0].split("_")[0]
+
+
 def full_layout(config: ModelConfig) -> HeadLayout:
     """All heads that a model of this size has before any is pruned."""
     return HeadLayout.full(

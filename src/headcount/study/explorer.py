@@ -206,7 +206,8 @@ def explored_models(results: StudyResults, most: int = MODELS) -> list[StudyMode
     def importance(model: StudyModel) -> int:
         if model.kind == FULL:
             return 0
-        return 1 if model.kind == PRUNED and model.method == GATES else 2
+        learned = model.kind == PRUNED and model.method == GATES and not model.is_control
+        return 1 if learned else 2
 
     chosen = sorted(results.models, key=importance)[:most]
     return [model for model in results.models if model in chosen]

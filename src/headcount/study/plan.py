@@ -174,7 +174,7 @@ def _prune_stage(
 def _analysis_stages(
     study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path, making: Stage
 ) -> Iterator[Stage]:
-    """Score every model; rank and name the heads of the full one and of learned prunings."""
+    """Score every model; rank and name the heads of the full one and of prunings by a penalty."""
     run, analysis = folder / "runs" / model.id, study.analysis
     data = load_recipe(pair.recipe, pair.set).data
     scores = folder / "scores" / f"{model.id}.json"
@@ -216,15 +216,15 @@ def _analysis_stages(
 def _analysed(model: Model) -> bool:
     """Whether heads are ranked and named: in full models, and where training set their number.
 
-    Not in controls, which have no penalty and keep all heads: they are there for their BLEU.
+    Not in controls, which keep all heads: they are there for their BLEU.
     """
     if model.kind == PRUNED:
-        return method_named(str(model.method)).needs == "penalty" and bool(model.penalty)
+        return method_named(str(model.method)).needs == "penalty" and not model.is_control
     return model.kind == FULL
 
 
 def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage:
-    """Time the first pair's full model against its encoder prunings, in one process."""
+    """Time the first pair's full model against its prunings by a penalty, in one process."""
     pair = study.pairs[0]
     chosen = [model for model in models_of(study, pair) if _analysed(model)]
     runs = [str(folder / "runs" / model.id) for model in chosen]

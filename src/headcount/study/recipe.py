@@ -217,6 +217,11 @@ class Model:
     seed: int | None = 1
     baseline: str | None = None
 
+    @property
+    def is_control(self) -> bool:
+        """Whether it was fine-tuned as prunings are, with gates that cost nothing."""
+        return self.kind == PRUNED and self.penalty == 0
+
     def to_json(self) -> dict[str, Any]:
         """As `study.json` lists it."""
         return {

@@ -67,9 +67,21 @@ def check_text(run: Path, prepared: Prepared) -> None:
             )
 
 
-def record_text(run: Path, prepared: Prepared) -> None:
-    """Write down what a run is trained on, for `check_text`."""
-    write_json(run / TRAINED_ON, prepared.digest())
+BEGUN_FROM = "begun_from"
+
+
+def record_text(run: Path, prepared: Prepared, begun: Path | None) -> None:
+    """Write down what a run is trained on, for `check_text`, and which run it began with."""
+    origin = {} if begun is None else {BEGUN_FROM: str(begun.absolute())}
+    write_json(run / TRAINED_ON, prepared.digest() | origin)
+
+
+def begun_from(run: Path) -> Path | None:
+    """The run that this one began with, for one that was stopped before its first checkpoint."""
+    path = run / TRAINED_ON
+    stored = read_json(path) if path.is_file() else None
+    origin = stored.get(BEGUN_FROM) if isinstance(stored, dict) else None
+    return Path(origin) if isinstance(origin, str) else None
 
 
 def with_absolute_folder(config: Config) -> Config:

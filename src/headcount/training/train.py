@@ -15,7 +15,7 @@ from headcount.distribution import Workers, connect
 from headcount.errors import Interrupted, Notice, UserError
 from headcount.files import owned
 from headcount.heads import HeadLayout, stack_of
-from headcount.model.transformer import Transformer
+from headcount.model.transformer import Transformer, side_of
 from headcount.progress import Progress, silent
 from headcount.run import (
     CONFIG,
@@ -29,7 +29,7 @@ from headcount.run import (
 )
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
-from headcount.training.checkpoints import TrainingState
+from headcount.training.checkpoints import TrainingState, list_checkpoints
 from headcount.training.distillation import Teacher, load_teacher
 from headcount.training.loop import ParameterGroup, Trainer
 from headcount.training.masking import asks_of
@@ -38,6 +38,7 @@ from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, wa
 from headcount.training.objective import Objective, cooldown, inverse_square_root
 from headcount.training.preparation import (
     Prepared,
+    begun_from,
     check_text,
     prepare_together,
     record_text,
@@ -77,11 +78,20 @@ def train(
         if workers.leader:
             _check_folder(config, out, resume)
         earlier = out if resume and (out / HEADS).exists() else None
-        begun = None if start_from is None or earlier else _starting_point(start_from, config)
-        if earlier and heads is None:
-            heads = load_heads(earlier, config.model)  # a pruned run has its own
-        elif begun:
+        begun, first = None, begun_from(out) if earlier else None
+        if not (
+            earlier and list_checkpoints(out)
+        ):  # a resumed run may have stopped before its first
+            start_from = start_from or first
+            begun = _starting_point(start_from, config) if start_from else None
+        if begun and heads is not None:
+            raise UserError(
+                "--heads-from and --start-from both say which heads there are.", "Give one of them."
+            )
+        if begun:
             heads = _heads_to_begin_with(begun, config)
+        elif earlier and heads is None:
+            heads = load_heads(earlier, config.model)  # a pruned run has its own
         origin = earlier or (begun.folder if begun else None)
         prepared = prepare_together(workers, config.data, config.training, progress, origin)
         if earlier:
@@ -89,18 +99,22 @@ def train(
         run = _new_run(config, out, prepared, heads, workers)
         if begun:
             _begin_with(run, begun)
-            if workers.leader and not _same_decoder(begun.config, config):
-                notice = f"The decoder begins anew: {begun.folder} has another one."
+            differences = _other_decoder(begun, config)
+            if workers.leader and differences:
+                notice = f"The decoder begins anew: {start_from} has another {differences[0]}."
                 warnings.warn(Notice(notice), stacklevel=2)
         teacher = load_teacher(config.training, run, workers.device)
         trainer = make_trainer(run, prepared, workers, observe, teacher)
         if begun:
             trainer.progress.source_tokens = tokens_seen(begun.folder)
-        if not (resume and trainer.resume()) and workers.leader:
-            (out / METRICS).unlink(missing_ok=True)  # from a call that wrote no checkpoint
+        if not (resume and trainer.resume()):
+            if first and not begun:
+                raise UserError(f"{out} has no undamaged checkpoint.", f"Begin again from {first}.")
+            if workers.leader:
+                (out / METRICS).unlink(missing_ok=True)  # from a call that wrote no checkpoint
         if workers.leader:
             run.save()
-            record_text(out, prepared)
+            record_text(out, prepared, begun.folder if begun else first)
         try:
             state = trainer.run()
         except Interrupted:
@@ -194,47 +208,61 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
         )
     before = with_absolute_folder(load_config(out))
     for section in ("model", "data"):
-        for difference in _differences(section, before, config):
+        for _, difference in _differences(section, before, config):
             raise UserError(
                 f"{out} was begun with another {difference}.",
                 "Resume with the same recipe, or choose another --out.",
             )
 
 
-def _differences(
-    section: str, before: Config, now: Config, but: Iterable[str] = ()
-) -> Iterator[str]:
-    """The settings of a section that differ, but for some: `model.width (64, now 128)`."""
+def _differences(section: str, before: Config, now: Config) -> Iterator[tuple[str, str]]:
+    """The settings of a section that differ: `width`, `model.width (64, now 128)`."""
     old, new = getattr(before, section), getattr(now, section)
     for key in type(old).model_fields:
-        if key not in but and getattr(old, key) != getattr(new, key):
-            yield f"{section}.{key} ({getattr(old, key)!r}, now {getattr(new, key)!r})"
+        if getattr(old, key) != getattr(new, key):
+            yield key, f"{section}.{key} ({getattr(old, key)!r}, now {getattr(new, key)!r})"
 
 
 DECODER_SHAPE = ("decoder_layers", "decoder_heads", "decoder_head_width", "decoder_ff_width")
 
 
-def _same_decoder(one: Config, other: Config) -> bool:
-    return all(getattr(one.model, key) == getattr(other.model, key) for key in DECODER_SHAPE)
+def _with_whole_decoder(config: Config) -> Config:
+    """The same model with all numbers of its decoder written out: null equals its default."""
+    model = config.model
+    shape = {
+        "decoder_heads": model.heads_at("dec"),
+        "decoder_head_width": model.head_width_at("dec"),
+        "decoder_ff_width": model.ff_width_at("dec_ff"),
+    }
+    return config.model_copy(update={"model": model.model_copy(update=shape)})
 
 
 def _starting_point(folder: Path | str, config: Config) -> Run:
     """The run that a training begins with, if its model is the recipe's, or all but the decoder."""
     run = load_run(folder)
     both_decode = run.config.model.decoder_layers and config.model.decoder_layers
-    for difference in _differences(
-        "model", run.config, config, but=DECODER_SHAPE if both_decode else ()
+    allowed = DECODER_SHAPE if both_decode else ()
+    for key, difference in _differences(
+        "model", _with_whole_decoder(run.config), _with_whole_decoder(config)
     ):
-        raise UserError(
-            f"{folder} has another {difference}.", "Change the recipe's model to that of the run."
-        )
+        if key not in allowed:
+            raise UserError(
+                f"{folder} has another {difference}.",
+                "Change the recipe's model to that of the run; only its decoder may differ.",
+            )
     return run
+
+
+def _other_decoder(begun: Run, config: Config) -> list[str]:
+    """In what the recipe's decoder differs from that of the run that a training begins with."""
+    both = _with_whole_decoder(begun.config), _with_whole_decoder(config)
+    return [difference for _, difference in _differences("model", *both)]
 
 
 def _heads_to_begin_with(begun: Run, config: Config) -> HeadLayout:
     """The heads of the run that a training starts from, without those of another decoder."""
     heads = begun.model.heads
-    if _same_decoder(begun.config, config):
+    if not _other_decoder(begun, config):
         return heads
     return HeadLayout(
         {site: each for site, each in heads.layers.items() if stack_of(site) == "enc"}
@@ -244,10 +272,9 @@ def _heads_to_begin_with(begun: Run, config: Config) -> HeadLayout:
 def _begin_with(run: Run, begun: Run) -> None:
     """Take over the weights of a run, but for those of a decoder that has another shape now."""
     weights = begun.model.state_dict()
-    if not _same_decoder(begun.config, run.config):
-        weights = {name: each for name, each in weights.items() if not name.startswith("decoder")}
+    if _other_decoder(begun, run.config):
         fresh = run.model.state_dict()
-        weights |= {name: each for name, each in fresh.items() if name.startswith("decoder")}
+        weights = {name: (fresh if side_of(name) == "decoder" else weights)[name] for name in fresh}
     run.model.load_state_dict(weights)
 
 

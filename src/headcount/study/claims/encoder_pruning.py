@@ -36,7 +36,7 @@ def gates_decide(case: Case) -> Finding:
     """Sec. 6.1: gates end almost completely closed or completely open; controls do not count."""
     gates = undecided = 0
     for model in case.pruned:
-        if model.method != GATES or not model.penalty:
+        if model.method != GATES or model.is_control:
             continue
         if model.pruning and "decided" in model.pruning:
             gates += len(model.pruning["kept"]) + len(model.pruning["closed"])
