@@ -50,8 +50,9 @@ layer with one head, so that the encoder has to bring together what belongs toge
 specialise. The last one puts a decoder of the usual kind onto that encoder and trains both.
 `config.yaml` is the resolved last recipe, `metrics.jsonl` the log of all parts; the weights are
 stored in float16. When the first part was trained, the first 2,070 updates had no joined pairs, and
-position biases beyond 8 tokens were one value until update 12,730; the third part began with
-weights that had been rounded to float16.
+position biases beyond 8 tokens were one value until update 12,730. The third part began with
+weights that had been rounded to float16, and the rate of the last part fell as if it had 10,000
+updates until its update 5,000.
 
 ## Scores
 
@@ -86,7 +87,7 @@ def main() -> None:
     """Score the run, name its heads, and replace the package's model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
-    parser.add_argument("--parts", type=Path, nargs="+", default=[], help="the runs before it")
+    parser.add_argument("--parts", type=Path, nargs="+", required=True, help="the runs before it")
     parser.add_argument("--corpora", type=Path, nargs="+", required=True)
     parser.add_argument("--conllu", type=Path)
     options = parser.parse_args()
@@ -94,7 +95,7 @@ def main() -> None:
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.copy_(parameter.half().float())
-    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model.yaml")
+    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model-decoder.yaml")
     config = run.config.model_copy(update={"data": recipe.data})
     run = dataclasses.replace(run, config=config)
     log = whole_log([*options.parts, options.run])
