@@ -26,7 +26,7 @@ SETUP = """\
 import headcount
 
 model = headcount.load("demo")
-text = "The tall man quickly opened the small door."
+text = "The woman quickly opened the small door."
 lines = [
     text,
     "She reads the letter.",
