@@ -79,9 +79,7 @@ def train(
             _check_folder(config, out, resume)
         earlier = out if resume and (out / HEADS).exists() else None
         begun, first = None, begun_from(out) if earlier else None
-        if not (
-            earlier and list_checkpoints(out)
-        ):  # a resumed run may have stopped before its first
+        if not (earlier and list_checkpoints(out)):  # nothing of this training has been saved yet
             start_from = start_from or first
             begun = _starting_point(start_from, config) if start_from else None
         if begun and heads is not None:
