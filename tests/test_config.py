@@ -158,3 +158,22 @@ def test_settings_that_are_gone_are_read_at_their_defaults_only() -> None:
         assert parse_config({section: {key: default}}, "config.yaml") == Config()
         with pytest.raises(UserError, match=rf"no setting {section}\.{key} any more \(0.125\)"):
             parse_config({section: {key: 0.125}}, "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("corpus", "reason"),
+    [
+        ("tatoeba-en-fr,debian-descriptions", r"must be a list: \[a, b\]"),
+        (
+            "[{name: tatoeba-en-fr, share: 1}, {name: builtin, share: 0}]",
+            "builtin has a share of 0",
+        ),
+    ],
+)
+def test_mistakes_in_lists_of_corpora_are_said_plainly(
+    tmp_path: Path, corpus: str, reason: str
+) -> None:
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("data: {}\n")
+    with pytest.raises(UserError, match=reason):
+        load_recipe(recipe, [f"data.corpus={corpus}"])

@@ -9,12 +9,16 @@ import sys
 # Long enough for a machine that does many other things; a hang still ends.
 PATIENCE = 600
 
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--nproc-per-node", "2"),
+)
+
 
 def run_in_two_processes(*arguments: object) -> bytes:
     """What `torchrun ARGUMENTS` prints; the test fails with its errors where it fails."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     done = subprocess.run(
-        [*command, "--nproc-per-node", "2", *map(str, arguments)],
+        [*TORCHRUN, *map(str, arguments)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         timeout=PATIENCE,

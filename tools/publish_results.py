@@ -74,6 +74,7 @@ def publish(study: Path, out: Path, sentences: Path) -> None:
         )
     out.mkdir(parents=True, exist_ok=True)
     for name in ("study.json", "claims.json", "bench.json"):
+        (out / name).unlink(missing_ok=True)
         if (study / name).is_file():
             text = (study / name).read_text(encoding="utf-8")
             write_text(out / name, without_folders(text))

@@ -114,8 +114,8 @@ def whole_log(parts: list[Path]) -> list[Metrics]:
     """The training log from the first update on, updates counted through."""
     log: list[Metrics] = []
     for part in parts:
+        done = max((line["update"] for line in log), default=0)
         log = [line for line in log if line["kind"] != FINAL]
-        done = log[-1]["update"] if log else 0
         log += [{**line, "update": done + line["update"]} for line in read_metrics(part / METRICS)]
     return log
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from headcount.errors import Notice, UserError
 from headcount.yaml_reading import apply_override, read_yaml, readable_error, without_removed
@@ -28,6 +28,7 @@ REMOVED: dict[tuple[str, str], float] = {
     ("model", "shortest_wavelength"): 2 * math.pi,
     ("model", "position_scale"): 1.0,
     ("training", "embedding_rate"): 1.0,
+    ("training", "sharpen"): 0.0,
 }
 """Settings of earlier versions that no recipe used, and their defaults, which old runs have."""
 
@@ -86,6 +87,18 @@ class DataConfig(Section):
     """BPE tokens of the target side at most (App. B.1)."""
     max_length: Positive = 250
     """Pairs with more tokens than this on a side, or than the model has room for, are left out."""
+
+    @field_validator("corpus", mode="before")
+    @classmethod
+    def _plain_mistakes(cls, value: Any) -> Any:
+        """Report common mistakes before pydantic lists an error for every type."""
+        if isinstance(value, str) and "," in value:
+            raise ValueError("must be a list: [a, b], or with shares [{name: a, share: 0.5}, ...]")
+        for part in value if isinstance(value, list) else ():
+            share = part.get("share") if isinstance(part, dict) else None
+            if isinstance(share, int | float) and not 0 < share <= 1:
+                raise ValueError(f"{part.get('name')} has a share of {share:g}, not 0 to 1")
+        return value
 
     @property
     def name(self) -> str:
@@ -308,8 +321,6 @@ class TrainingConfig(Section):
     """Gradients are clipped to this norm; 0: never."""
     label_smoothing: Share = 0.1
     """Share of the probability that is spread over the vocabulary."""
-    sharpen: Annotated[float, Field(ge=0)] = 0.0
-    """What encoder heads pay for looking at many places, in nats per source token; 0: nothing."""
     teacher: Path | None = None
     """A run with the same vocabulary whose distributions are learned too; `null`: none."""
     distil: Annotated[float, Field(gt=0, le=1)] = 0.5

@@ -21,7 +21,7 @@ def readers() -> dict[str, Reader]:
     from headcount.data.conllu import read_conllu
     from headcount.data.shards import Shards
     from headcount.data.tokenizer import Tokenizer
-    from headcount.files import read_json, read_lines
+    from headcount.files import read_lines
     from headcount.heads import HeadTable
     from headcount.interop.sentencepiece_model import read_sentencepiece
     from headcount.pruning.record import read_record
@@ -52,7 +52,7 @@ def readers() -> dict[str, Reader]:
         "run/analysis/head-table.json": head_table,
         "run/analysis/measures.json": lambda path: Provenance.load(path.parent),
         "run/analysis/roles.json": Roles.load,
-        "run/checkpoints/*/state.json": lambda path: TrainingState.from_json(read_json(path), path),
+        "run/checkpoints/*/state.json": lambda path: TrainingState.of(path.parent),
         "pruned/pruning.json": lambda path: read_record(path.parent),
         "corpus/prepared/*/*": lambda path: Shards.load(path.parent),
         "marian/source.spm": read_sentencepiece,

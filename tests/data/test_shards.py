@@ -159,14 +159,14 @@ def test_a_small_corpus_starts_no_processes(
     bpe: tuple[Tokenizer, Tokenizer],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(encoding, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(encoding, "usable_cores", lambda: 2)
     monkeypatch.setattr(encoding, "ProcessPoolExecutor", None)  # to call it would fail
     alone = list(encode_blocks(LineBlocks(texts), bpe))
     assert len(alone) > 2
     monkeypatch.undo()
     monkeypatch.setattr(encoding, "BLOCK_LINES", 16)
     monkeypatch.setattr(encoding, "BLOCKS_ALONE", 1)
-    monkeypatch.setattr(encoding, "_usable_cores", lambda: 2)
+    monkeypatch.setattr(encoding, "usable_cores", lambda: 2)
     together = list(encode_blocks(LineBlocks(texts), bpe))
     assert [block.lines for block in together] == [block.lines for block in alone]
     for one, other in zip(alone, together, strict=True):

@@ -142,6 +142,23 @@ def test_settled_gates_end_the_first_phase(make_model: Callable[..., Transformer
     assert updates == 3
 
 
+def test_updates_that_settled_gates_save_are_spent_on_fine_tuning(
+    make_model: Callable[..., Transformer],
+) -> None:
+    model = make_model(0)
+    gates = hard_concrete(model, start=6.0, warmup=0, patience=3)
+    objective = GatedObjective(model, 0.0, gates, choosing=6, finetune=2)
+    rates, ends = [], []
+    for update in range(1, 9):
+        objective.begin_update(update)
+        rates.append(objective.share_left(update))
+        if objective.finished():
+            ends.append(update)
+            objective.fix(model)
+    assert ends == [3, 8]
+    assert rates == [1, 1, 1, 1, 0.8, pytest.approx(0.6), pytest.approx(0.4), pytest.approx(0.2)]
+
+
 def top_k(model: Transformer) -> TopKGates:
     return TopKGates(model.heads.heads(("enc",)), CPU, [range(6)], [2], updates=3)
 

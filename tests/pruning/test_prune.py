@@ -130,20 +130,6 @@ def test_a_teacher_changes_what_is_learned(baseline: Path, corpus: Path, tmp_pat
     assert changes["alone"] > 2 * abs(changes["taught"])
 
 
-def test_heads_do_not_pay_for_doubt(baseline: Path, corpus: Path, tmp_path: Path) -> None:
-    """What the heads of a run paid in training is no part of pruning it."""
-    run = load_run(baseline)
-    run.config.training.sharpen = 1.0
-    run.save(tmp_path / "sharp")
-    pruned = [
-        prune(folder, corpus, tmp_path / f"{number}", quick(keep=2))
-        for number, folder in enumerate((baseline, tmp_path / "sharp"))
-    ]
-    assert [each.config.training.sharpen for each in pruned] == [0.0, 0.0]
-    one, other = (torch.nn.utils.parameters_to_vector(e.model.parameters()) for e in pruned)
-    assert torch.equal(one, other)
-
-
 def test_bf16_changes_rounding_alone(baseline: Path, corpus: Path, tmp_path: Path) -> None:
     runs = {
         name: prune(baseline, corpus, tmp_path / name, keep=2, updates=6, precision=name)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+import torch
 
+from headcount.heads import Head
 from headcount.role.analysis import roles
-from headcount.role.examples import Sample, Thinned
+from headcount.role.examples import Sample, Thinned, _best_sentence
 from headcount.role.head_roles import Criteria
 from headcount.role.kind import Setting
 from headcount.role.result import Roles
@@ -80,3 +83,22 @@ def test_the_queries_of_a_relation_are_the_tokens_it_looks_from() -> None:
     counts = SyntacticCounts(Setting(longest=8, relations=["nsubj", "obj"], heads=1))
     shown = {name: counts.queries(sentence, i) for i, name in enumerate(counts.names)}
     assert shown == {"nsubj v → s": [2], "nsubj s → v": [0, 1], "obj v → o": [2], "obj o → v": [3]}
+
+
+def test_what_a_fixed_offset_finds_shows_no_syntax() -> None:
+    """Subjects stand before their verbs here, but for the first of two in the last sentence."""
+    arcs = [[(1, 0, 0)], [(2, 1, 0)], [(4, 1, 0), (6, 5, 0)], [(3, 0, 1)]]
+    sample = [ReadySentence(n, [1] * 8, list(range(8)), each) for n, each in enumerate(arcs)]
+    counts = SyntacticCounts(Setting(longest=8, relations=["nsubj", "obj"], heads=1, groups=4))
+    assert [counts.baseline_hits(sample, name) for name in (0, 1)] == [[1, 1, 1, 0]] * 2
+    counts.totals[:, 0] = torch.tensor([1, 1, 2, 0])
+    counts.hits[:, 0, 0] = torch.tensor([1, 1, 2, 0])
+    confidence = SimpleNamespace(sums=torch.full((4, 1), 2**31), queries=torch.full((4,), 8))
+    head = Head("enc", 0, 0)
+    site = SimpleNamespace(
+        roles={"syntactic": counts}, heads=SimpleNamespace(heads=[head]), confidence=confidence
+    )
+    assert _best_sentence(head, "syntactic", counts.names[0], site, sample) == 2
+    counts.hits[2, 0, 0] = 1  # which of the two it is, is not known: no more than the offset finds
+    counts.totals[0, 0] = 3
+    assert _best_sentence(head, "syntactic", counts.names[0], site, sample) == 1

@@ -47,8 +47,9 @@ def full(**changes) -> PlantedModel:
 
 
 def pruned(name: str, names: list[str], **changes) -> PlantedModel:
-    """A learned encoder pruning that keeps these heads."""
-    settings = {"method": "hard_concrete", "sites": ("enc",), "baseline": "full", "penalty": 0.01}
+    """A learned encoder pruning that keeps these heads, with a penalty of its own."""
+    penalty = {"q": 0.02, "r": 0.03}.get(name, 0.01)
+    settings = {"method": "gates", "sites": ("enc",), "baseline": "full", "penalty": penalty}
     return PlantedModel(name, "pruned", keep(names), **{**SURE, **settings, **changes})
 
 
@@ -342,8 +343,13 @@ def test_a_study_of_one_unanalysed_model_can_test_nothing(tmp_path):
 
 
 def test_numbers_of_a_loss(tmp_path):
-    """Seeds with the same number of heads count on average."""
-    models = [full(), pruned("p", ENCODER[:10], bleu=29.8), pruned("q", ENCODER[5:15], bleu=29.0)]
+    """Seeds of one setting count on average, other settings with as many heads not at all."""
+    models = [
+        full(),
+        pruned("p", ENCODER[:10], bleu=29.8),
+        pruned("p2", ENCODER[5:15], bleu=29.0, seed=2),
+        pruned("exact", ENCODER[:10], bleu=20.0, method="exact", penalty=None, keep=10),
+    ]
     found = verdict_of(tmp_path, "fifth-of-encoder-heads-enough", models)
     numbers = found.findings[0][1].numbers
     assert numbers["heads"] == 10
@@ -351,6 +357,25 @@ def test_numbers_of_a_loss(tmp_path):
     assert numbers["models"] == 2
     assert numbers["loss"] == pytest.approx(0.6)
     assert found.verdict == FAILS
+
+
+def test_functions_survive_in_every_seed(tmp_path):
+    both = {"enc.0.0": SUBJECT, "enc.0.5": PREVIOUS}
+    first = pruned("p", ENCODER[:16], functions=both)
+    models = [full(functions=FUNCTIONS), first]
+    assert verdict_of(tmp_path / "one", "functions-survive", models).verdict == HOLDS
+    second = pruned("p2", ENCODER[:16], functions={"enc.0.0": SUBJECT}, seed=2)
+    found = verdict_of(tmp_path / "two", "functions-survive", [*models, second])
+    assert found.verdict == FAILS
+
+
+def test_a_setting_counts_once_for_all_its_seeds(tmp_path):
+    """Three seeds that keep heads with a function do not outvote one pruning that does not."""
+    others = [name for name in ENCODER if name not in SPECIAL][:10]
+    seeds = [pruned(f"p{seed}", SPECIAL[:10], seed=seed) for seed in (1, 2, 3)]
+    models = [full(functions=FUNCTIONS), *seeds, pruned("q", others)]
+    found = verdict_of(tmp_path, "specialised-heads-last", models)
+    assert found.findings[0][1].numbers["kept_specialised"] == pytest.approx(5 / len(SPECIAL))
 
 
 def test_drift_needs_a_clear_rise(tmp_path):

@@ -147,6 +147,24 @@ def test_functions_of_retained_heads(paper_like):
     assert Counter(numbers)["3"] == 4  # enc.2.0 has three functions; the smallest model lost it
 
 
+def test_functions_are_shown_for_the_first_seed_of_each_setting(tmp_path):
+    names = [str(head) for head in FULL.heads(("enc",))]
+    function = {"enc.0.0": [("positional", "-1", 0.95)]}
+
+    def pruned(name, kept, **more):
+        settings = {"method": "gates", "sites": ("enc",), "baseline": "full", "functions": function}
+        return PlantedModel(name, "pruned", keep(kept), **settings, **more)
+
+    models = [
+        PlantedModel("full", functions=function),
+        pruned("p", names[:20], penalty=0.01),
+        pruned("p3", names[:30], penalty=0.01, seed=3),
+        pruned("q", names[:10], penalty=0.03),
+    ]
+    drawing = functions_figure(load_results(plant(tmp_path, models)))
+    assert list(dict.fromkeys(row["model"] for row in drawing.data)) == ["full", "p", "q"]
+
+
 def test_animation(paper_like):
     with Image.open(paper_like / "figures" / ANIMATION) as image:
         assert image.n_frames == 21
@@ -231,5 +249,14 @@ def test_specialisation_against_tokens(tmp_path):
     shares, relations = drawing.figure.axes
     assert list(relations.lines[0].get_ydata()) == pytest.approx([0, 10, 20, 30])
     assert list(shares.lines[0].get_xdata()) == pytest.approx([0.001, 0.002, 0.003, 0.004])
+    for line in lines[:4]:  # two evaluations before there were parses
+        line.pop("nsubj_best", None)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    drawing = specialisation_figure(load_results(study))
+    values = list(drawing.figure.axes[1].lines[0].get_ydata())
+    assert np.isnan(values[:2]).all()
+    assert values[2:] == pytest.approx([20, 30])
+    assert "from 0.0 million tokens on heads were watched on parsed" in drawing.caption
+    assert drawing.data[0]["nsubj_best"] is None
     path.write_text(json.dumps(lines[0]) + "\n" + json.dumps(lines[1]) + "\n")
     assert specialisation_figure(load_results(study)) is None  # one point is no curve

@@ -15,6 +15,7 @@ from headcount.study.score_model import (
     SentenceCounts,
     bleu_of,
     paired_difference,
+    seed_half_width,
     unpaired_difference,
 )
 
@@ -88,6 +89,36 @@ def test_seeds_widen_the_interval() -> None:
     one = paired_difference([seeds[0]], [full])
     both = paired_difference(seeds, [full])
     assert both.half_width > 3 * one.half_width
+
+
+def test_few_seeds_count_with_their_whole_spread() -> None:
+    """No noise of sentences: Student's interval of the mean of two values."""
+    references = ["one two three four five six"] * 40
+    outputs = [["one two three four five seven"] * 40, ["one two three four eight seven"] * 40]
+    seeds = [SentenceCounts.of(each, references) for each in outputs]
+    full = SentenceCounts.of(references, references)
+    found = paired_difference(seeds, [full])
+    bleus = [float(bleu_of(each.counts.sum(0))) for each in seeds]
+    assert found.half_width == pytest.approx(12.706 * abs(bleus[0] - bleus[1]) / 2)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5, 11])
+def test_intervals_over_seeds_cover_the_truth(seeds: int) -> None:
+    rng = np.random.default_rng(3)
+    draws = rng.normal(40, 0.3, size=(4000, seeds))
+    covered = [abs(each.mean() - 40) <= seed_half_width(each) for each in draws]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)
+
+
+def test_twins_are_compared_in_pairs() -> None:
+    """Seeds that move both of a pair alike say nothing about their difference."""
+    references = sentences(60, 3)
+    pairs = [
+        [SentenceCounts.of(damaged(references, s + more, 4), references) for s in (0.1, 0.4)]
+        for more in (0.0, 0.05)
+    ]
+    together = paired_difference(*pairs, twins=True)
+    assert together.half_width < paired_difference(*pairs).half_width / 4
 
 
 def test_the_test_set_that_would_decide() -> None:

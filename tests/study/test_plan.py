@@ -59,8 +59,10 @@ def test_all_models_are_made_and_scored(recipe: Path) -> None:
     for model in models:
         assert f"en-fr/{model}" in stages
         assert f"en-fr/{model}/score" in stages
-    analysed = {name.split("/")[1] for name in stages if name.endswith("/roles")}
-    assert analysed == {"full", "enc-penalty-0.01", "all-penalty-0.02"}
+    ranked = {name.split("/")[1] for name in stages if name.endswith("/rank")}
+    assert ranked == {"full", "enc-penalty-0.01", "all-penalty-0.02"}
+    named = {name.split("/")[1] for name in stages if name.endswith("/roles")}
+    assert named == ranked | {"enc-keep-2-exact"}
     assert "en-fr/full/rank" in stages["en-fr/enc-keep-2-lrp"].needs
     assert stages["en-fr/scratch-penalty-0.02"].needs == ("en-fr/all-penalty-0.02",)
 
@@ -76,14 +78,19 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_prunings_of_a_study_can_have_a_teacher(recipe: Path) -> None:
+    recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: [2]\n  distil: 0.5"))
+    assert "--distil 0.5" in " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)
+
+
 def test_each_number_of_heads_may_have_ways_of_its_own(recipe: Path) -> None:
     recipe.write_text(
         STUDY.replace("encoder_keep: [2]", "encoder_keep: {1: [random], 2: [exact, lrp]}")
     )
-    names = [name for name in plan(recipe) if "keep" in name and "score" not in name]
+    names = [name for name in plan(recipe) if re.fullmatch("en-fr/enc-keep-[^/]*", name)]
     assert names == ["en-fr/enc-keep-1-random", "en-fr/enc-keep-2-exact", "en-fr/enc-keep-2-lrp"]
     recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: {2: [learned, exact]}"))
-    assert len([name for name in plan(recipe) if "keep-2" in name and "score" not in name]) == 1
+    assert sum(name.endswith("/score") and "keep-2" in name for name in plan(recipe)) == 1
 
 
 def test_some_prunings_have_more_seeds_than_others(recipe: Path) -> None:

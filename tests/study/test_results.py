@@ -110,7 +110,7 @@ def test_unfinished_study(tmp_path):
     assert [model.id for model in results.models] == ["full", "p"]
     assert results.missing == ("q", "scratch-q")
     (study / "runs" / "full" / "config.yaml").unlink()
-    with pytest.raises(UserError, match="no finished model"):
+    with pytest.raises(UserError, match="none of its models"):
         load_results(study)
 
 

@@ -157,15 +157,19 @@ def test_encoder_prunings_against_the_full_model_and_the_control(tmp_path):
         pruned("control", names, 31.0, penalty=0.0),
         pruned("p", names[:10], 29.0, penalty=0.02),
         pruned("q", names[:12], 30.0, penalty=0.02, seed=2),
+        pruned("small", names[:8], 28.0, penalty=0.001),
+        pruned("small2", names, 30.0, penalty=0.001, seed=2),
     ]
     results = load_results(plant(tmp_path, models))
     table = {t.name: t for t in all_tables(results)}["encoder-prunings"]
-    control, both = table.rows
+    control, small, both = table.rows
     assert control["how"].startswith("control: ")
     assert control["against_full"].startswith("+1.00 (")
     assert (both["heads"], both["seeds"], both["bleu"]) == ("10 to 12", 2, 29.5)
     assert both["difference"] == pytest.approx(-0.5)
     assert both["control_difference"] == pytest.approx(-1.5)
+    # A small penalty under which one seed has lost nothing is not a control.
+    assert (small["heads"], small["control_difference"]) == ("8 to 48", pytest.approx(-2))
     assert [column.key for column in table.columns] == [
         "how", "heads", "seeds", "bleu", "against_full", "against_control",
     ]  # fmt: skip

@@ -127,7 +127,7 @@ def _run(runner: Runner, quiet: bool) -> None:
     """Run the stages; a terminal shows what is running, a log gets lines."""
     from rich.live import Live
 
-    try:
+    with _continue_hint():
         if quiet:
             runner.run()
         elif not remarks.is_terminal:
@@ -135,6 +135,13 @@ def _run(runner: Runner, quiet: bool) -> None:
         else:
             with Live(console=remarks, refresh_per_second=2) as live:
                 runner.run(lambda: live.update(live_view(runner)))
+
+
+@contextmanager
+def _continue_hint() -> Iterator[None]:
+    """Stages that are stopped by a signal say how to go on."""
+    try:
+        yield
     except Interrupted as stopped:
         raise Interrupted(stopped.number, f"Stopped. Continue with: {same_command()}") from stopped
 
@@ -169,12 +176,12 @@ def demo(
     if study.pairs[0].run is not None:
         tell(first_look(study.pairs[0].run))
     story = Story(study, out)
-    with _display(quiet) as live:
-        _, seconds = run_demo(
-            study,
-            out,
-            lambda runner: _watch(runner, live, quiet, lambda: tell(story.told(runner.finished))),
-        )
+
+    def watch(runner: Runner) -> Callable[[], None]:
+        return _watch(runner, live, quiet, lambda: tell(story.told(runner.finished)))
+
+    with _display(quiet) as live, _continue_hint():
+        _, seconds = run_demo(study, out, watch)
     if json:
         print_json({"study": str(out), "seconds": seconds, "story": lines})
         return
@@ -196,16 +203,14 @@ def _display(quiet: bool) -> Iterator[Live]:
 
 
 def _watch(runner: Runner, live: Live, quiet: bool, tell: Callable[[], None]) -> Callable[[], None]:
-    """What is called while stages run: a line when a stage is done, what runs on a terminal."""
-
+    """What is called while stages run: a line as each begins and ends, and the story so far."""
     seen: set[str] = set()
+    say = (lambda: None) if quiet else stage_lines(runner)
 
     def draw() -> None:
-        new = sorted(runner.finished - seen)
-        for name in new:
-            seen.add(name)
-            if not quiet:
-                remarks.print(f"{name}: done.")
+        say()
+        new = runner.finished - seen
+        seen.update(new)
         if new:
             tell()
         live.update(live_view(runner))
@@ -256,3 +261,5 @@ def report(
     results.print(f"{written.page}: {written.bytes / 1e6:.1f} MB, open it in a browser.")
     results.print(f"{len(written.figures)} figures, {len(written.tables)} tables.")
     results.print(claims_line(written.verdicts), soft_wrap=True)
+    if written.missing:
+        results.print(f"Not made yet: {', '.join(written.missing)}.", soft_wrap=True)

@@ -28,7 +28,7 @@ import numpy as np
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import bounded_lines
-from headcount.processes import end_with_parent
+from headcount.processes import end_with_parent, usable_cores
 
 BLOCK_LINES = 10_000
 BLOCKS_ALONE = 20  # each worker has to build its own table of words
@@ -132,7 +132,7 @@ def encode_blocks(
     if workers is None:
         for block in islice(remaining, BLOCKS_ALONE):
             yield encode_block(block, tokenizers, max_length)
-        workers = _usable_cores()
+        workers = usable_cores()
     first = list(islice(remaining, 2))
     if workers == 1 or len(first) < 2:  # not worth starting processes for
         for block in chain(first, remaining):
@@ -204,12 +204,6 @@ def _start_worker(source: dict[str, Any], target: dict[str, Any], max_length: in
 
 def _work(block: Block) -> EncodedBlock:
     return encode_block(block, _tokenizers, _max_length)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # honours a container's or a job's share of the machine
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _context() -> Any:

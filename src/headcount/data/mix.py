@@ -121,7 +121,12 @@ def check_parts(parts: Sequence[Part], pair: str) -> None:
     if len(shares) < len(parts):
         without = next(part.name for part in parts if part.share is None)
         raise UserError(f"{without} has no share.", "Give each corpus a share, or none of them.")
-    if not (min(shares) > 0 and abs(sum(shares) - 1) <= 1e-6):
+    for part, share in zip(parts, shares, strict=True):
+        if not share > 0:
+            raise UserError(
+                f"{part.name} has a share of {share:g}.", "Give it more than 0, or leave it out."
+            )
+    if not abs(sum(shares) - 1) <= 1e-6:
         raise UserError(
             f"The shares {', '.join(f'{share:g}' for share in shares)} do not add up to 1.",
             "Each is the part of the training pairs that comes from its corpus, such as 0.25.",

@@ -22,8 +22,9 @@ class GatedObjective(Objective):
     """Two phases: heads are chosen, then (from `fix` on) a model without the others is trained.
 
     The first phase is over after `choosing` updates or as soon as the selection has settled; the
-    second after `finetune` more. The training loop stops at the end of each phase, so that the
-    caller can act in between.
+    second after `choosing + finetune`, so that all prunings with these numbers have as many updates
+    (but for those without a second phase, which end when gates have settled). The training loop
+    stops at the end of each phase, so that the caller can act in between.
     """
 
     def __init__(
@@ -80,14 +81,14 @@ class GatedObjective(Objective):
         if self.fixed_at is None:
             over = self.update >= self.choosing or self.selection.settled()
         else:
-            over = self.update - self.fixed_at >= self.finetune
+            over = self.update >= self.choosing + self.finetune
         return SETTLED if over else None
 
     def share_left(self, update: int) -> float:
         """For the learning rate: 1 while heads are chosen, then falling linearly towards 0."""
         if self.fixed_at is None or not self.finetune:
             return 1.0
-        done = (update - 1 - self.fixed_at) / self.finetune
+        done = (update - 1 - self.fixed_at) / (self.choosing + self.finetune - self.fixed_at)
         return min(1.0, max(0.0, 1 - done))
 
     def binary_gates(self) -> Gates:

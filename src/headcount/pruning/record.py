@@ -223,7 +223,7 @@ def remarks_on(record: Record) -> list[str]:
 
 def quality(scores: dict[str, float]) -> str:
     """Loss and BLEU on the dev set, in words."""
-    bleu = f", BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
+    bleu = f", greedy dev BLEU {scores['dev_bleu']:.2f}" if "dev_bleu" in scores else ""
     return f"dev loss {scores['dev_loss']:.4f}{bleu}"
 
 

@@ -78,8 +78,8 @@ class PruneSettings(Section):
     train_only          parts of the model whose weights train; `gates`: none
     from_scratch        begin with random weights
     seed                of noise, batches and random scores
-    updates             of training in all, at most; 0 where heads are ranked: none
-    finetune            the last of them, with heads held fixed
+    updates             of training in all; 0 where heads are ranked: none
+    finetune            the last of them, with heads held fixed; more where gates settle earlier
     steps               where heads are ranked: in how many steps they are masked
     learning_rate       of the weights, while heads are chosen
     gate_learning_rate  of the gates
@@ -163,13 +163,13 @@ class PruneSettings(Section):
 
     @model_validator(mode="after")
     def _one_method(self) -> PruneSettings:
-        given = [name for name in NEEDS if getattr(self, name) is not None]
-        if len(given) != 1:
+        targets = [name for name in NEEDS if getattr(self, name) is not None]
+        if len(targets) != 1:
             raise ValueError("give one of --penalty, --keep and --speedup")
         method = self.method
-        if method.needs not in given:
+        if method.needs not in targets:
             raise ValueError(
-                f"--by {method.name} needs {NEEDS[method.needs]} instead of --{given[0]},"
+                f"--by {method.name} needs {NEEDS[method.needs]} instead of --{targets[0]},"
                 " or leave out --by"
             )
         if self.speedup is None and (self.engine or self.batch):
@@ -261,7 +261,6 @@ class PruneSettings(Section):
                 "precision": self.precision or baseline.precision,
                 "device_tokens": min(tokens, baseline.device_tokens),
                 "log_every": max(1, min(20, updates // 10)),
-                "sharpen": 0.0,  # heads that are left would pay for those that are gone
                 "evaluate_every": max(1, updates // 5),
                 "save_every": max(1, min(1000, updates // 10)),
                 "keep_checkpoints": 2,

@@ -28,7 +28,7 @@ from headcount.errors import UserError
 from headcount.files import owned, parsing, read_json, write_csv, write_json
 from headcount.heads import SITES
 from headcount.model.arithmetic import count_parameters
-from headcount.processes import end_with_parent
+from headcount.processes import end_with_parent, threads_for
 from headcount.progress import Progress, silent
 from headcount.pruning.methods import EXACT, canonical
 from headcount.pruning.process import check_corpus
@@ -190,8 +190,7 @@ def _start_worker(threads: int) -> None:
 def _make_in_processes(
     baseline: Path, train: Path, out: Path, items: Sequence[Item], jobs: int, progress: Progress
 ) -> None:
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads,))
+    pool = ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, (threads_for(jobs),))
     with pool:
         futures = [pool.submit(make_item, baseline, train, out, item) for item in items]
         workers = list((pool._processes or {}).values())

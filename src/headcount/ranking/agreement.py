@@ -15,11 +15,11 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
+from headcount.bootstrap import LEVEL
 from headcount.heads import ALL_SITES, Head
 from headcount.ranking.evidence import Evidence
 
 REPLICATES = 1000
-LEVEL = 0.95
 MIN_HEADS = 5
 """Fewer heads have no rank correlation here: of four heads, even a perfect one comes about by
 chance once in 12 times (in either direction), which no number of sentences can change."""

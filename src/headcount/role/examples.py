@@ -116,15 +116,20 @@ def _best_sentence(
 ) -> int | None:
     """The sentence with most hits among its instances, and the most confident head.
 
+    As many hits as the baseline would have do not count where a sentence has more: they show
+    nothing. (Which ones the head has found is not known here.)
     Counting one instance more keeps a sentence with a single hit from being the best one.
     """
     role_counts = counts.roles[kind]
     column, n = counts.heads.heads.index(head), role_counts.names.index(name)
     hits = role_counts.hits[:, column, n].double()
-    clarity = hits / (role_counts.totals[:, n] + 1) * _confidence(counts, column)
+    clarity = _confidence(counts, column) / (role_counts.totals[:, n] + 1)
+    baseline = role_counts.baseline_hits(sample, n)
+    beyond = [max(0, int(count) - easy) for count, easy in zip(hits, baseline, strict=True)]
 
-    def order(number: int) -> tuple[bool, float]:
-        return _is_handy(sample[number]), float(clarity[number])
+    def order(number: int) -> tuple[bool, float, float]:
+        sure = float(clarity[number])
+        return _is_handy(sample[number]), beyond[number] * sure, float(hits[number]) * sure
 
     showing = [number for number in range(len(sample)) if hits[number] > 0]
     return max(showing, key=order, default=None)

@@ -116,6 +116,10 @@ class RoleCounts(ABC):
         """The tokens of a sentence that the name is about; none where it is about all of them."""
         return []
 
+    def baseline_hits(self, sample: Sequence[ReadySentence], name: int) -> list[int]:
+        """In each sentence, how many instances a head that knows positions alone would find."""
+        return [0] * len(sample)
+
     def more(self) -> dict[str, list[float]]:
         """Further measures by name, one value per head, that no role is decided by."""
         return {}

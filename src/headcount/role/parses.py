@@ -19,6 +19,7 @@ from headcount.data.cleaning import spread_stream
 from headcount.data.conllu import Sentence, Word, read_conllu, write_conllu
 from headcount.errors import UserError
 from headcount.files import read_lines, require_file
+from headcount.processes import usable_cores
 from headcount.progress import Progress
 from headcount.role.alignment import Span, locate
 from headcount.role.relations import ROOT
@@ -31,7 +32,7 @@ INSTALL = "pip install 'headcount[parser]' and pip install -r requirements-parse
 SPACY_LANGUAGE = "en"
 COMPONENTS = ("tok2vec", "tagger", "parser", "attribute_ruler")
 CACHE_FOLDER = "parses"
-LINES_A_PROCESS = 2000  # with fewer, starting other processes would take longer than parsing
+LINES_PER_PROCESS = 2000  # with fewer, starting other processes would take longer than parsing
 
 
 def spacy_parser() -> str | None:
@@ -93,7 +94,7 @@ def parse_lines(
 
     nlp = spacy.load(parser, exclude=["ner", "lemmatizer", "senter"])
     if processes is None:
-        processes = max(1, min(os.cpu_count() or 1, len(lines) // LINES_A_PROCESS))
+        processes = max(1, min(usable_cores(), len(lines) // LINES_PER_PROCESS))
     with nlp.select_pipes(enable=[name for name in COMPONENTS if name in nlp.pipe_names]):
         for doc in nlp.pipe(lines, n_process=processes, batch_size=256):
             yield sentence_of(doc)

@@ -6,8 +6,10 @@ instances of `amod`; a head can look at only one of them, and so can the baselin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +19,13 @@ from torch import Tensor
 from headcount.bootstrap import Bootstrap, Interval
 from headcount.role.alignment import word_attention
 from headcount.role.kind import PARSES, RoleCounts, RoleKind, Scores, Setting, SiteBatch
-from headcount.role.relations import DIRECTIONS, ENDS_IN_WORDS, arrow, baseline_shares
+from headcount.role.relations import (
+    DIRECTIONS,
+    ENDS_IN_WORDS,
+    arrow,
+    baseline_shares,
+    most_frequent,
+)
 
 if TYPE_CHECKING:
     from headcount.role.head_roles import Criteria
@@ -122,6 +130,16 @@ class SyntacticCounts(RoleCounts):
             if kind == relation
         }
         return [place for place, unit in enumerate(sentence.units or ()) if unit in ends]
+
+    def baseline_hits(self, sample: Sequence[ReadySentence], name: int) -> list[int]:
+        """The instances at the offset that is the most frequent one in the sample."""
+        relation = name // len(DIRECTIONS)
+        offsets = [
+            [dependent - head for head, dependent, kind in sentence.arcs if kind == relation]
+            for sentence in sample
+        ]
+        usual = most_frequent(Counter(chain.from_iterable(offsets)))
+        return [sum(offset == usual for offset in each) for each in offsets]
 
     @property
     def tensors(self) -> list[Tensor]:

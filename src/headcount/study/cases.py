@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,11 @@ class Case:
         """Prunings of all attention in which training decided (Sec. 6.3)."""
         return [model for model in self.pruned_at(SITES) if is_learned(model)]
 
+    def controls(self, sites: Sequence[str]) -> list[StudyModel]:
+        """Fine-tuned as prunings at these sites are, but asked to lose nothing."""
+        total = retained(self.full, sites)
+        return [m for m in self.pruned_at(sites) if m.is_control or m.keep == total]
+
     @cached_property
     def encoder_heads(self) -> int:
         """How many encoder heads the full model has."""
@@ -72,6 +77,15 @@ def first_seeds(cases: Iterable[Case]) -> list[Case]:
     for case in cases:
         chosen.setdefault((case.full.pair, case.full.domain), case)
     return list(chosen.values())
+
+
+def by_setting(models: Iterable[StudyModel]) -> list[list[StudyModel]]:
+    """Pruned models in groups that differ in nothing but the seed, first seeds first."""
+    groups: dict[tuple[Hashable, ...], list[StudyModel]] = {}
+    for model in models:
+        setting = (model.baseline, model.sites, model.method, model.penalty, model.keep)
+        groups.setdefault(setting, []).append(model)
+    return [sorted(group, key=lambda m: (m.seed or 0, m.id)) for group in groups.values()]
 
 
 def retained(model: StudyModel, sites: Sequence[str] = SITES) -> int:

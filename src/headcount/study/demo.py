@@ -86,7 +86,10 @@ def first_look(run: Path) -> Iterator[str]:
         path = Path(folder) / "first-look.conllu"
         path.write_text(trees, encoding="utf-8")
         roles = name_roles(model, conllu=path)
-    yield f"A first look at its encoder heads, on {LOOKED_AT} sentences made by a small grammar:"
+    yield (
+        f"A first look at its encoder heads, on {LOOKED_AT} sentences made by a small grammar"
+        " (real text follows):"
+    )
     yield from heads_by_name(roles)
 
 
@@ -158,7 +161,8 @@ def _who_matters(results: StudyResults) -> list[str]:
     leaders = [max((h for h in relevance if h.layer == layer), key=relevance.__getitem__)
                for layer in sorted(layers)]  # fmt: skip
     lines = [
-        f"The model has {len(relevance)} encoder heads. The most relevant of each layer (LRP): "
+        f"The model has {len(relevance)} encoder heads. The most relevant of each layer (LRP, on"
+        f" {results.pair(full).corpus}): "
         + ", ".join(f"{head} ({relevance[head]:.0%})" for head in leaders)
         + "."
     ]

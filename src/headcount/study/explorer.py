@@ -181,6 +181,11 @@ def write_explorer(
             continue
         path = inside(results.out / EXPLORER, model.id, ".json")
         paths.append(path)
+        if not (model.folder / WEIGHTS).is_file():
+            raise UserError(
+                f"{model.folder} has no weights, so that its attention cannot be shown.",
+                "Leave out --src: figures, tables and claims need none.",
+            )
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
             continue

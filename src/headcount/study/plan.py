@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headcount.config import Config, load_recipe
+from headcount.config import Config, DataConfig, load_recipe
 from headcount.errors import UserError
 from headcount.model.transformer import full_layout
 from headcount.pruning.methods import EXACT, GATES, method_named
@@ -29,10 +29,10 @@ from headcount.study.stages import Stage
 HEADCOUNT = "headcount"
 
 # Rough costs on two CPU cores, in seconds per unit of work, where nothing has been timed yet.
-SECONDS_AN_UPDATE = 0.35
-SECONDS_A_RANKED_SENTENCE = 0.5
-SECONDS_A_ROLE_SENTENCE = 0.02
-SECONDS_A_TRANSLATION = 0.05
+SECONDS_PER_UPDATE = 0.35
+SECONDS_PER_RANKED_SENTENCE = 0.5
+SECONDS_PER_ROLE_SENTENCE = 0.02
+SECONDS_PER_TRANSLATION = 0.05
 
 
 def make_plan(study: StudyConfig, folder: Path) -> list[Stage]:
@@ -118,7 +118,7 @@ def _full_stage(
         command = ("headcount.study.adopt", str(pair.run), str(run))
         reads = (pair.run / "model.safetensors", pair.run / "config.yaml")
         return Stage(name, "adopt", command, (run,), needs, reads, seconds=2)
-    seconds = config.training.updates * SECONDS_AN_UPDATE
+    seconds = config.training.updates * SECONDS_PER_UPDATE
     if config.training.minutes is not None:
         seconds = min(seconds, 60 * config.training.minutes)
     return Stage(
@@ -135,7 +135,7 @@ def _scratch_stage(
     heads = folder / "runs" / str(model.baseline)
     command = (*_train_command(pair, corpus, run), "--heads-from", str(heads))
     command += ("--set", f"training.seed={config.training.seed + (model.seed or 1) - 1}")
-    seconds = config.training.updates * SECONDS_AN_UPDATE
+    seconds = config.training.updates * SECONDS_PER_UPDATE
     if config.training.minutes is not None:
         seconds = min(seconds, 60 * config.training.minutes)
     return Stage(
@@ -153,7 +153,7 @@ def _prune_stage(
     command = [HEADCOUNT, "prune", str(folder / "runs" / str(model.baseline))]
     command += ["--train", str(corpus), "--out", str(run), "--sites", ",".join(model.sites)]
     command += ["--updates", str(pruning.updates), "--seed", str(model.seed)]
-    for name in ("finetune", "learning_rate", "batch_tokens", "precision"):
+    for name in ("finetune", "learning_rate", "batch_tokens", "precision", "distil"):
         value = getattr(pruning, name)
         if value is not None:
             command += [f"--{name.replace('_', '-')}", f"{value}"]
@@ -167,14 +167,14 @@ def _prune_stage(
         needs.append(f"{pair.name}/full/rank")
     return Stage(
         f"{pair.name}/{_short(model, pair)}", "prune", tuple(command), (run,), tuple(needs),
-        (), ("--resume",), pruning.updates * SECONDS_AN_UPDATE,
+        (), ("--resume",), pruning.updates * SECONDS_PER_UPDATE,
     )  # fmt: skip
 
 
 def _analysis_stages(
     study: StudyConfig, pair: PairConfig, model: Model, corpus: Path, folder: Path, making: Stage
 ) -> Iterator[Stage]:
-    """Score every model; rank and name the heads of the full one and of prunings by a penalty."""
+    """Score every model; rank and name the heads of some (`_ranked`, `_named`)."""
     run, analysis = folder / "runs" / model.id, study.analysis
     data = load_recipe(pair.recipe, pair.set).data
     scores = folder / "scores" / f"{model.id}.json"
@@ -183,38 +183,58 @@ def _analysis_stages(
         f"{making.name}/score", "score",
         ("headcount.study.score_model", str(run), str(corpus), str(scores), limit),
         (scores, sentence_counts_path(scores)), (making.name,), (), (),
-        analysis.score_sentences * SECONDS_A_TRANSLATION,
+        analysis.score_sentences * SECONDS_PER_TRANSLATION,
     )  # fmt: skip
-    if not _analysed(model):
-        return
+    if _ranked(model):
+        yield _rank_stage(study, corpus, run, making, data)
+    if _named(model):
+        yield _roles_stage(study, pair, model, corpus, run, making, data)
+
+
+def _rank_stage(
+    study: StudyConfig, corpus: Path, run: Path, making: Stage, data: DataConfig
+) -> Stage:
+    analysis = study.analysis
     sentences = analysis.rank_sentences
     # The paper's choice (App. A.3), and the right one: ranks decide which heads some prunings keep,
     # and those are scored on the test set.
     dev = [_side(corpus, "dev", language) for language in (data.source, data.target)]
-    yield Stage(
+    return Stage(
         f"{making.name}/rank", "rank",
         (HEADCOUNT, "rank", str(run), "--src", dev[0], "--ref", dev[1], "--sites", analysis.sites,
          "--sentences", str(sentences)),
         (run / "analysis" / MEASURES_FILE,), (making.name,), (), (),
-        sentences * SECONDS_A_RANKED_SENTENCE,
+        sentences * SECONDS_PER_RANKED_SENTENCE,
     )  # fmt: skip
+
+
+def _roles_stage(
+    study: StudyConfig,
+    pair: PairConfig,
+    model: Model,
+    corpus: Path,
+    run: Path,
+    making: Stage,
+    data: DataConfig,
+) -> Stage:
+    sentences = study.analysis.role_sentences
     parses: tuple[str, ...] = ("--src", _side(corpus, "test", data.source))
     if pair.conllu:
         parses = ("--conllu", str(pair.conllu))
     elif data.source != SPACY_LANGUAGE:  # no parser: the roles that need none
         parses += ("--relations", "none")
     # After the ranking: both add columns to the same head table.
-    yield Stage(
+    needs = (making.name, *([f"{making.name}/rank"] if _ranked(model) else []))
+    return Stage(
         f"{making.name}/roles", "roles",
-        (HEADCOUNT, "roles", str(run), *parses, "--sentences", str(analysis.role_sentences)),
-        (run / "analysis" / "roles.json",), (making.name, f"{making.name}/rank"),
-        (pair.conllu,) if pair.conllu else (), (),
-        analysis.role_sentences * SECONDS_A_ROLE_SENTENCE,
+        (HEADCOUNT, "roles", str(run), *parses, "--sentences", str(sentences)),
+        (run / "analysis" / "roles.json",), needs, (pair.conllu,) if pair.conllu else (), (),
+        sentences * SECONDS_PER_ROLE_SENTENCE,
     )  # fmt: skip
 
 
-def _analysed(model: Model) -> bool:
-    """Whether heads are ranked and named: in full models, and where training set their number.
+def _ranked(model: Model) -> bool:
+    """Whether heads are ranked: in full models, and where training set their number.
 
     Not in controls, which keep all heads: they are there for their BLEU.
     """
@@ -223,10 +243,16 @@ def _analysed(model: Model) -> bool:
     return model.kind == FULL
 
 
+def _named(model: Model) -> bool:
+    """Whether heads are named: as for ranks, and where training chose a number of heads."""
+    learned = model.kind == PRUNED and method_named(str(model.method)).learned
+    return _ranked(model) or (learned and not model.is_control and model.seed == 1)
+
+
 def _bench_stage(study: StudyConfig, folder: Path, stages: list[Stage]) -> Stage:
     """Time the first pair's full model against its prunings by a penalty, in one process."""
     pair = study.pairs[0]
-    chosen = [model for model in models_of(study, pair) if _analysed(model)]
+    chosen = [model for model in models_of(study, pair) if _ranked(model)]
     runs = [str(folder / "runs" / model.id) for model in chosen]
     needs = [f"{pair.name}/{_short(model, pair)}" for model in chosen]
     assert {stage.name for stage in stages} >= set(needs)

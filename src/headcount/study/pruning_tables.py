@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from headcount.pruning.methods import method_named
-from headcount.study.cases import Case, cases_of, retained
+from headcount.study.cases import Case, by_setting, cases_of, retained
 from headcount.study.claims.amounts import bleu_difference, mean
 from headcount.study.claims.verdict import NAMES, Verdict
 from headcount.study.results import StudyModel, StudyResults
@@ -18,8 +18,8 @@ ENCODER = ("enc",)
 def encoder_prunings_table(results: StudyResults) -> Table | None:
     """Encoder prunings: heads left, BLEU, and the difference from the full model and the control.
 
-    The control was fine-tuned as long as the others with all of its heads: a pruning with a penalty
-    of 0, or one that keeps all. It tells what fine-tuning alone does.
+    The control (`Case.controls`) was fine-tuned as long as the others with all of its heads. It
+    tells what fine-tuning alone does.
     """
     rows = [row for case in cases_of(results) for row in _rows(case)]
     if not rows:
@@ -46,8 +46,13 @@ def encoder_prunings_table(results: StudyResults) -> Table | None:
             if "against_control" in hidden
             else " and of a control that was fine-tuned as long with all its heads"
         )
-        + ", with 95 % intervals of the paired bootstrap over sentences, and over seeds where there"
-        " are several.",
+        + ", with 95 % intervals of the paired bootstrap over sentences"
+        + (
+            "."
+            if "seeds" in hidden
+            else ", and over seeds where there are several; where there is one, the interval says"
+            " nothing about what another seed would give."
+        ),
         tuple(column for column in columns if column.key not in hidden),
         tuple(rows),
     )
@@ -57,26 +62,23 @@ def _rows(case: Case) -> list[dict[str, Cell]]:
     scored = [model for model in case.pruned_at(ENCODER) if model.bleu is not None]
     if case.full.bleu is None:
         return []
-    groups: dict[tuple[str, float | None, int | None], list[StudyModel]] = {}
-    for model in scored:
-        groups.setdefault((str(model.method), model.penalty, model.keep), []).append(model)
-    controls = [model for model in scored if retained(model, ENCODER) == case.encoder_heads]
+    controls = [model for model in case.controls(ENCODER) if model in scored]
     rows = []
-    for (method, _, _), models in groups.items():
+    for models in by_setting(scored):
         heads = [retained(model, ENCODER) for model in models]
         row: dict[str, Cell] = {
             "setting": case.label,
-            "how": method_named(method).label,
+            "how": method_named(str(models[0].method)).label,
             "heads": _span(heads),
             "heads_mean": mean(heads),
             "seeds": len(models),
             "bleu": mean([model.bleu or 0.0 for model in models]),
             **_compared(models, [case.full], "full"),
         }
-        if controls and not any(model in controls for model in models):
-            row |= _compared(models, controls, "control")
-        if any(model in controls for model in models):
+        if models[0] in controls:
             row["how"] = f"control: {row['how']}"
+        elif controls:
+            row |= _compared(models, controls, "control")
         rows.append(row)
     return sorted(rows, key=lambda row: -float(row["heads_mean"] or 0))
 

@@ -43,7 +43,6 @@ def write_manifest(study: StudyConfig, folder: Path) -> None:
                 "python": platform.python_version(),
                 **{name: version(name) for name in LIBRARIES if find_spec(name)},
             },
-            "seeds": sorted({model.seed for model in models}),
             "times": before.get("times", {}),
         },
     )

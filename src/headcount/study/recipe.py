@@ -70,6 +70,8 @@ class PruningConfig(Section):
     """Source tokens per update; by default as the model was trained."""
     precision: Precision | None = None
     """Of the matrix products while pruning; by default as the model was trained."""
+    distil: Annotated[float, Field(gt=0, le=1)] | None = None
+    """The share of the target distribution that is the unpruned model's; `null`: no teacher."""
     encoder_penalties: tuple[Penalty, ...] = ()
     """Hard Concrete gates on encoder heads, one pruning each (Fig. 7, 8)."""
     keep_by: tuple[KeepMethod, ...] = (EXACT, "lrp", "confidence", RANDOM)
@@ -81,9 +83,9 @@ class PruningConfig(Section):
     scratch_penalties: tuple[Penalty, ...] = ()
     """Which of `all_penalties` get a twin trained from scratch (Table 2)."""
     seeds: Positive = 1
-    """Repeat every pruning with this many seeds ..."""
+    """With how many seeds prunings are repeated."""
     repeated: tuple[str, ...] | None = None
-    """... or these only, by the names of their runs: `[enc-penalty-0, enc-keep-10-exact]`."""
+    """The prunings to repeat, by their names: `[enc-penalty-0, enc-keep-10-exact]`; null: all."""
 
     @field_validator("finetune")
     @classmethod
@@ -96,8 +98,10 @@ class PruningConfig(Section):
     @field_validator("repeated")
     @classmethod
     def _with_seeds(cls, value: tuple[str, ...] | None, info: Any) -> tuple[str, ...] | None:
-        if value and info.data.get("seeds") == 1:
+        if value is not None and info.data.get("seeds") == 1:
             raise ValueError("needs `seeds` of 2 or more: with one nothing is repeated")
+        if value == ():
+            raise ValueError("names nothing to repeat; leave it out to repeat every pruning")
         return value
 
     @field_validator("encoder_keep", mode="before")
@@ -178,8 +182,11 @@ def load_study(path: Path) -> StudyConfig:
         pair.run = pair.run and _beside(path, pair.run)
         pair.conllu = pair.conllu and _beside(path, pair.conllu)
         require_file(pair.recipe)
-        if pair.conllu:
-            require_file(pair.conllu)
+        if pair.conllu and not pair.conllu.is_file():
+            raise UserError(
+                f"{path}: pair '{pair.name}': {pair.conllu} does not exist.",
+                "Put parses there, or leave `conllu` out: spaCy then parses the test set.",
+            )
         if pair.run and not all((pair.run / name).is_file() for name in (CONFIG, WEIGHTS)):
             raise UserError(
                 f"{path}: pair '{pair.name}': {pair.run} is not a finished run.",
@@ -284,12 +291,12 @@ def models_of(study: StudyConfig, pair: PairConfig) -> list[Model]:
                 twin = {"kind": SCRATCH, "baseline": pruned.id}
                 add(f"scratch-penalty-{penalty:g}", seed, **(everywhere | twin))
     pruned_once = [model for model in models if model.kind == PRUNED and model.seed == 1]
-    made = [model.id.removeprefix(f"{pair.name}-") for model in pruned_once]
-    unknown = sorted(set(wanted or ()) - set(made))
+    names = [model.id.removeprefix(f"{pair.name}-") for model in pruned_once]
+    unknown = sorted(set(wanted or ()) - set(names))
     if unknown:
         raise UserError(
             f"{pair.name}: pruning.repeated names {', '.join(unknown)}, which is none of its"
             " prunings.",
-            f"Choose among {', '.join(made)}.",
+            f"Choose among {', '.join(names)}.",
         )
     return models

@@ -2,7 +2,7 @@
 
 The layout is a contract with the code that runs a study:
 
-    study.json               title, created, pairs, models, versions, seeds, times (see `_parse`)
+    study.json               title, created, pairs, models, versions, times (see `_parse`)
     runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
                              pruning.json where heads were pruned
     scores/<model id>.json   `ModelScores.to_json()` (`headcount.study.score_model`); beside it
@@ -99,7 +99,6 @@ class StudyResults:
     models: tuple[StudyModel, ...]
     bench: tuple[Mapping[str, Any], ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
-    seeds: tuple[int, ...] = ()
     times: Mapping[str, float] = field(default_factory=dict)
     missing: tuple[str, ...] = ()
     is_study: bool = True
@@ -146,7 +145,11 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
     present = _finished(folder, stored["models"])
     models = tuple(_model(folder, entry) for entry in present)
     if not models:
-        raise UserError(f"{folder} has no finished model yet.", "Let `headcount study` run on.")
+        raise UserError(
+            f"{folder} has none of its models.",
+            "If the study is still running, wait; if it was published without models, use the"
+            " report that came with it.",
+        )
     bench = read_json(folder / BENCH) if (folder / BENCH).is_file() else ()
     return StudyResults(
         folder=folder,
@@ -157,7 +160,6 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         missing=tuple(str(entry["id"]) for entry in stored["models"] if entry not in present),
         bench=tuple(bench),
         versions={str(k): str(v) for k, v in (stored.get("versions") or {}).items()},
-        seeds=tuple(int(seed) for seed in stored.get("seeds") or ()),
         times={str(k): float(v) for k, v in (stored.get("times") or {}).items()},
     )
 

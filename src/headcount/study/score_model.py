@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from sacrebleu.metrics.bleu import BLEU
 
-from headcount.bootstrap import draw_groups
+from headcount.bootstrap import LEVEL, draw_groups
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
 from headcount.distribution import Workers, default_device
@@ -36,7 +36,6 @@ from headcount.training.metrics import dev_loss
 from headcount.training.preparation import prepare_training
 from headcount.translation import translate_lines
 
-LEVEL = 0.95
 ORDERS = 4
 """BLEU counts n-grams of up to four tokens."""
 
@@ -143,24 +142,44 @@ def paired_difference(
 ) -> Difference:
     """Mean BLEU of some models minus that of others, by the paired bootstrap.
 
-    Each resample draws sentences once for all models. Where there are several models on a side
-    (seeds), it draws those too, so that the interval covers what another seed would change; `twins`
-    are drawn together, the n-th of one side with the n-th of the other.
+    Each resample draws sentences, the same for all models. Where there are several models on a side
+    (seeds), the interval also covers what another seed would change: Student's interval of their
+    mean is added in quadrature. `twins` are compared in pairs, the n-th of one side with the n-th
+    of the other.
     """
-    rng = np.random.default_rng(seed)
     sentences = len(models[0].counts)
-    drawn = draw_groups(sentences, rng)
-    sides: list[np.ndarray] = []
-    chosen = np.zeros((0, 0), dtype=np.int64)
-    for side in (models, others):
-        resampled = np.stack([bleu_of(drawn @ model.counts) for model in side])  # [models, draws]
-        if not sides or not twins:
-            chosen = rng.integers(len(side), size=resampled.shape)
-        sides.append(np.take_along_axis(resampled, chosen, 0).mean(0))
-    differences = sides[0] - sides[1]
-    low, high = np.quantile(differences, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    value = _mean_bleu(models) - _mean_bleu(others)
-    return Difference(value, float(low), float(high), sentences, paired=True)
+    drawn = draw_groups(sentences, np.random.default_rng(seed))
+    means = [
+        np.stack([bleu_of(drawn @ model.counts) for model in side]).mean(0)  # [draws]
+        for side in (models, others)
+    ]
+    low, high = np.quantile(means[0] - means[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    bleus = [np.array([bleu_of(m.counts.sum(0)) for m in side]) for side in (models, others)]
+    value = float(bleus[0].mean() - bleus[1].mean())
+    of_seeds = [bleus[0] - bleus[1]] if twins else bleus
+    spread = math.hypot(*map(seed_half_width, of_seeds))
+    return Difference(
+        value,
+        value - math.hypot(value - low, spread),
+        value + math.hypot(high - value, spread),
+        sentences,
+        paired=True,
+    )
+
+
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+"""The 97.5 % quantiles of Student's t distribution with 1, 2, ... degrees of freedom."""
+
+
+def seed_half_width(bleus: np.ndarray) -> float:
+    """Half of Student's 95 % interval of the mean over seeds; 0 for one seed, which tells nothing.
+
+    With more than eleven seeds the last quantile is used: a little too wide.
+    """
+    count = len(bleus)
+    if count < 2:
+        return 0.0
+    return float(STUDENT[min(count, 11) - 2] * bleus.std(ddof=1) / math.sqrt(count))
 
 
 def unpaired_difference(
@@ -170,10 +189,6 @@ def unpaired_difference(
     spread = math.hypot(half_width, other_half_width)
     value = bleu - other
     return Difference(value, value - spread, value + spread, sentences, paired=False)
-
-
-def _mean_bleu(models: Sequence[SentenceCounts]) -> float:
-    return float(np.mean([bleu_of(model.counts.sum(0)) for model in models]))
 
 
 @dataclass(frozen=True)
@@ -199,11 +214,6 @@ class ModelScores:
         return self.test.bleu.interval if self.test else None
 
     @property
-    def bleu_p_value(self) -> float | None:
-        """Of the difference from the baseline, where the two were compared."""
-        return self.test.bleu.p_value if self.test else None
-
-    @property
     def bleu_signature(self) -> str:
         """How sacreBLEU was called."""
         return self.test.bleu.signature if self.test else ""
@@ -212,11 +222,6 @@ class ModelScores:
     def chrf(self) -> float | None:
         """Test chrF."""
         return self.test.chrf.value if self.test else None
-
-    @property
-    def chrf_interval(self) -> float | None:
-        """Half the width of its 95 % interval."""
-        return self.test.chrf.interval if self.test else None
 
     @property
     def lines(self) -> int | None:

@@ -25,7 +25,7 @@ from typing import Any
 from headcount import __version__
 from headcount.errors import UserError
 from headcount.files import read_json, write_json
-from headcount.processes import end_command_with_parent
+from headcount.processes import end_command_with_parent, threads_for
 from headcount.pruning.record import is_finished
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import read_metrics
@@ -212,7 +212,7 @@ class Runner:
         self.book, self.chosen, self.jobs = book, chosen, jobs
         self.running: list[Running] = []
         self.finished = {name for name in chosen if book.done(name)}
-        self.threads = max(1, (os.cpu_count() or 1) // jobs)
+        self.threads = threads_for(jobs)
 
     def run(self, draw: Callable[[], None] = lambda: None) -> None:
         """Run until all chosen stages are done; a failed stage stops the study with its reason."""

@@ -133,7 +133,7 @@ def pruning_table(results: StudyResults) -> Table | None:
 def _pruning_row(case: Case, model: StudyModel, scratch: StudyModel | None) -> dict[str, Cell]:
     return {
         "setting": case.label,
-        "model": "sparse heads",
+        "model": "control" if model in case.controls(SITES) else "sparse heads",
         "id": model.id,
         "heads": "/".join(str(model.heads.count(site)) for site in SITES),
         "bleu": model.bleu,
@@ -183,7 +183,6 @@ def _model_row(model: StudyModel) -> dict[str, Cell]:
         "total": retained(model),
         "bleu": scores.bleu,
         "bleu_interval": scores.bleu_interval,
-        "bleu_p_value": scores.bleu_p_value,
         "lines": scores.lines,
         "kind": model.kind,
         "method": model.method,

@@ -56,10 +56,11 @@ class TrainingState:
     """What had been summed up since the last logged line; see `metrics.Window`."""
 
     @classmethod
-    def from_json(cls, stored: Any, where: Path) -> TrainingState:
-        """Read what a checkpoint keeps."""
+    def of(cls, checkpoint: Path) -> TrainingState:
+        """Read where training stood at a checkpoint."""
+        where = checkpoint / STATE
         with parsing(where, "Delete that checkpoint and resume from the one before."):
-            state = cls(**stored)
+            state = cls(**read_json(where))
             counts = [state.update, state.epoch, state.source_tokens, state.evaluations_since_best]
             counts.append(state.processes)
             if not all(type(count) is int and count >= 0 for count in counts):
@@ -71,6 +72,10 @@ class TrainingState:
                 raise TypeError("seconds and best_loss are numbers")
             if not all(0 <= value < float("inf") for value in numbers):
                 raise ValueError("seconds and best_loss are finite, and not below 0")
+            if state.update != int(checkpoint.name):
+                raise ValueError(
+                    f"it is of update {state.update}, its folder of {int(checkpoint.name)}"
+                )
             return state
 
 
@@ -149,16 +154,12 @@ def check_digest(path: Path) -> None:
 
 def load_checkpoint(
     path: Path, model: Transformer, optimiser: torch.optim.Optimizer
-) -> dict[str, Any]:
-    """Put a checkpoint back into model and optimiser; where training stood, as it was stored."""
+) -> TrainingState:
+    """Put a checkpoint back into model and optimiser; where training stood."""
     check_digest(path)
     load_weights(model, path / WEIGHTS)
     _unflatten(optimiser, load_tensors(path / OPTIMISER), path / OPTIMISER)
-    state: dict[str, Any] = read_json(path / STATE)
-    with parsing(path / STATE, "Delete that checkpoint and resume from the one before."):
-        if state["update"] != int(path.name):
-            raise ValueError(f"it is of update {state['update']}, its folder of {int(path.name)}")
-    return state
+    return TrainingState.of(path)
 
 
 def average_weights(paths: list[Path]) -> dict[str, Tensor]:

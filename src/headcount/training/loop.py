@@ -44,7 +44,8 @@ from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import Metrics, MetricsLog, Window
 from headcount.training.objective import Objective
 
-INTERRUPTED = "interrupted"
+INTERRUPTED, ALL_DONE = "interrupted", "all updates done"
+FLAT, TIME_IS_UP = "dev loss is flat", "time is up"
 
 Moments = Mapping[Tensor, Any]
 """What Adam keeps of each parameter, as in `Adam.state`."""
@@ -117,8 +118,7 @@ class Trainer:
 
     def load(self, path: Path) -> None:
         """Go on from a checkpoint whose objective is back already."""
-        state = load_checkpoint(path, self.model, self.optimiser)
-        self.progress = TrainingState.from_json(state, path / STATE)
+        self.progress = load_checkpoint(path, self.model, self.optimiser)
         self.progress.stopped = ""
         self._sums = self._window()
         if self.progress.window:
@@ -309,7 +309,8 @@ class Trainer:
 
     def _evaluate(self) -> None:
         self.model.eval()
-        line = {"kind": "dev", "update": self.progress.update, **self.evaluate()}
+        begin = {"update": self.progress.update, "source_tokens": self.progress.source_tokens}
+        line = {"kind": "dev", **begin, **self.evaluate()}
         self.model.train()
         if not np.isfinite(line["dev_loss"]):
             self._diverged()
@@ -330,25 +331,25 @@ class Trainer:
     def _should_stop(self) -> bool:
         """Whether to stop before this update; the same answer on all workers."""
         config, progress = self.config, self.progress
-        reasons = {
-            "all updates done": progress.update >= config.updates,
-            "dev loss is flat": 0 < config.patience <= progress.evaluations_since_best,
-        }
-        minutes = config.minutes or float("inf")
-        mine = [self._signal > 0, progress.seconds >= 60 * minutes]
+        mine = [self._signal > 0, _time_is_up(progress, config)]  # not the same everywhere
         if self.workers.world > 1:
-            # What only one worker knows is exchanged when a line is logged anyway, since exchanging
-            # it makes a GPU wait.
-            agree = progress.update % config.log_every == 0
-            mine = self._any(mine) if agree else [False, False]
-        reasons |= dict(zip((INTERRUPTED, "time is up"), mine, strict=True))
+            mine = self._any(mine)
+        reasons = {
+            ALL_DONE: progress.update >= config.updates,
+            FLAT: _is_flat(progress, config),
+            INTERRUPTED: mine[0],
+            TIME_IS_UP: mine[1],
+        }
         stop = [reason for reason, true in reasons.items() if true]
         progress.stopped = stop[0] if stop else self.objective.finished() or ""
         return bool(progress.stopped)
 
     def _any(self, mine: Sequence[bool]) -> list[bool]:
-        """What is true on at least one worker."""
-        flags = torch.tensor(mine, dtype=torch.float32, device=self.workers.device)
+        """What is true on at least one worker.
+
+        The flags stay in main memory: a GPU has nothing to wait for.
+        """
+        flags = torch.tensor(mine, dtype=torch.float32)
         return [count > 0 for count in self.workers.sum(flags).tolist()]
 
     def _diverged(self) -> None:
@@ -393,6 +394,20 @@ class Trainer:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def stops(progress: TrainingState, config: TrainingConfig) -> bool:
+    """Whether a training that stands here has nothing left to do under these settings."""
+    over = progress.update >= config.updates or _is_flat(progress, config)
+    return over or _time_is_up(progress, config)
+
+
+def _is_flat(progress: TrainingState, config: TrainingConfig) -> bool:
+    return 0 < config.patience <= progress.evaluations_since_best
+
+
+def _time_is_up(progress: TrainingState, config: TrainingConfig) -> bool:
+    return config.minutes is not None and progress.seconds >= 60 * config.minutes
 
 
 def _seed(seed: int, update: int, micro_batch: int) -> int:

@@ -8,7 +8,6 @@ each; here there is one, and backward finds in it the gradient of the logits,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headcount.data.batches import Batch
-from headcount.model.recording import record
 from headcount.model.transformer import Transformer
 from headcount.training.distillation import Teacher
 from headcount.training.masking import Ask
@@ -170,18 +168,6 @@ def token_losses(
     return Losses(loss + smoothing * surplus, nll)
 
 
-def doubt(weights: Iterable[Tensor], queries: Tensor) -> Tensor:
-    """How far heads are from looking at one place: `1 - sum over k of w_k^2`.
-
-    0 where one key has all the weight, nearly 1 where many share it; unlike the entropy's, its
-    gradient is finite where a weight is 0. `weights` are `[batch, heads, queries, keys]` of each
-    layer, `queries` `[batch, queries]` false for padding: mean over heads, sum over queries.
-    """
-    layers = [layer.to(torch.promote_types(layer.dtype, torch.float32)) for layer in weights]
-    squares = torch.cat([layer.square().sum(-1) for layer in layers], 1)
-    return ((1 - squares.mean(1)) * queries).sum()
-
-
 class Objective:
     """The plain objective. Pruning replaces it by one with gates and a penalty (Sec. 6.1)."""
 
@@ -191,15 +177,11 @@ class Objective:
         label_smoothing: float,
         teacher: Teacher | None = None,
         ask: Ask | None = None,
-        sharpen: float = 0.0,
     ) -> None:
-        """`ask` turns batches into what the model is asked (`training/masking.py`).
-
-        `sharpen` is what the doubt of encoder heads costs, in nats per source token.
-        """
+        """`ask` turns batches into what the model is asked (`training/masking.py`)."""
         self.model = model
         self.label_smoothing = label_smoothing
-        self.teacher, self.ask, self.sharpen = teacher, ask, sharpen
+        self.teacher, self.ask = teacher, ask
 
     def begin_update(self, update: int) -> None:
         """Called once before the micro-batches of an update, with the same seed on all workers."""
@@ -211,14 +193,7 @@ class Objective:
         """
         asked = batch if self.ask is None else self.ask(batch)
         weight = batch.target_tokens / asked.target_tokens
-        if not self.sharpen:  # attention in one fused step, without its weights
-            return batch_losses(self.model, asked, self.label_smoothing, self.teacher, weight)
-        with record(self.model, ["weights"], ["enc"]) as recording:
-            losses = batch_losses(self.model, asked, self.label_smoothing, self.teacher, weight)
-        if not recording:  # no head is left
-            return losses
-        unsure = doubt(recording.values(), asked.source != self.model.pad)
-        return Losses(losses.smoothed + self.sharpen * unsure, losses.nll)
+        return batch_losses(self.model, asked, self.label_smoothing, self.teacher, weight)
 
     def penalty(self) -> Tensor | None:
         """Added once per update to the mean loss of its tokens."""

@@ -25,13 +25,14 @@ from headcount.run import (
     load_config,
     load_heads,
     load_run,
+    resolve_run,
     save_weights,
 )
 from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
-from headcount.training.checkpoints import TrainingState, list_checkpoints
+from headcount.training.checkpoints import TrainingState, list_checkpoints, newest_sound
 from headcount.training.distillation import Teacher, load_teacher
-from headcount.training.loop import ParameterGroup, Trainer
+from headcount.training.loop import ParameterGroup, Trainer, stops
 from headcount.training.masking import asks_of
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, watch_heads
@@ -77,9 +78,16 @@ def train(
     with connect() as workers, owned(out, workers.leader):
         if workers.leader:
             _check_folder(config, out, resume)
+            if resume:
+                _check_finished(config, out)
         earlier = out if resume and (out / HEADS).exists() else None
         begun, first = None, begun_from(out) if earlier else None
-        if not (earlier and list_checkpoints(out)):  # nothing of this training has been saved yet
+        if earlier and list_checkpoints(out):
+            if start_from and (not first or resolve_run(start_from).resolve() != first.resolve()):
+                raise UserError(
+                    f"{out} did not begin with {start_from}.", "Resume it without --start-from."
+                )
+        else:  # nothing of this training has been saved yet
             start_from = start_from or first
             begun = _starting_point(start_from, config) if start_from else None
         if begun and heads is not None:
@@ -164,7 +172,7 @@ def make_trainer(
         training,
         prepared.train,
         prepared.target_tokenizer,
-        Objective(model, training.label_smoothing, teacher, sharpen=training.sharpen),
+        Objective(model, training.label_smoothing, teacher),
         [ParameterGroup(list(model.parameters()), rate)],
         run.folder,
         evaluate,
@@ -210,6 +218,37 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
             raise UserError(
                 f"{out} was begun with another {difference}.",
                 "Resume with the same recipe, or choose another --out.",
+            )
+
+
+WITHOUT_EFFECT = (
+    *("updates", "minutes", "patience", "device_tokens", "average_checkpoints"),
+    *("log_every", "evaluate_every", "save_every", "keep_checkpoints"),
+    *("dev_sentences", "bleu_sentences", "watch_heads"),
+)
+"""Settings that may change when a training is over: they do not change its weights, but for the
+number of checkpoints that are averaged."""
+
+
+def _check_finished(config: Config, out: Path) -> None:
+    """Where nothing is left to train, settings are not replaced: the weights come from these."""
+    newest = newest_sound(out)
+    if newest is None:
+        return
+    state = TrainingState.of(newest)
+    if state.update > config.training.updates:
+        raise UserError(
+            f"{out} has {state.update} updates already, more than training.updates.",
+            "Give at least as many, or choose another --out.",
+        )
+    if not stops(state, config.training):
+        return
+    before = with_absolute_folder(load_config(out))
+    for key, difference in _differences("training", before, config):
+        if key not in WITHOUT_EFFECT:
+            raise UserError(
+                f"{out} has been trained to its end, with another {difference}.",
+                "Choose another --out, or raise training.updates to train on.",
             )
 
 

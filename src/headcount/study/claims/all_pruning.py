@@ -139,8 +139,9 @@ ALL_SITES_CLAIMS = (
 
 
 def _thinned(case: Case) -> list[StudyModel]:
-    """Learned prunings of all sites that did lose heads."""
-    return [model for model in case.all_sites_learned if retained(model) < retained(case.full)]
+    """Learned prunings of all sites that did lose heads, without controls."""
+    controls, total = case.controls(SITES), retained(case.full)
+    return [m for m in case.all_sites_learned if m not in controls and retained(m) < total]
 
 
 def _share(case: Case, model: StudyModel, site: str, layers: Sequence[int]) -> float:

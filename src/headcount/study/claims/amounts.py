@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headcount.study.cases import Case, retained
+from headcount.study.cases import Case, by_setting, retained
 from headcount.study.claims.verdict import Finding, Number, decide, undecided, untestable
 from headcount.study.results import StudyModel
 from headcount.study.score_model import Difference, paired_difference, unpaired_difference
@@ -20,7 +20,7 @@ About = tuple[float, float, float]
 def loss_with(
     case: Case, models: Sequence[StudyModel], sites: Sequence[str], about: About, none: str
 ) -> Finding:
-    """BLEU lost by the models nearest to a share of the heads, on average where several are."""
+    """BLEU lost by the pruning nearest to a share of the heads, on average over its seeds."""
     if not models:
         return untestable(none)
     total = retained(case.full, sites)
@@ -29,14 +29,15 @@ def loss_with(
         return untestable("The full model and the pruned ones have not both been scored.")
     chosen = nearest(scored, sites, total, about)
     if not chosen:
-        kept = min((retained(m, sites) for m in scored), key=lambda n: abs(n / total - about[0]))
+        numbers = [mean_heads(group, sites) for group in by_setting(scored)]
+        kept = min(numbers, key=lambda heads: abs(heads / total - about[0]))
         return untestable(_none_keeps(total, about, kept))
     difference = bleu_difference(chosen, [case.full])
-    heads, bleu = retained(chosen[0], sites), mean([model.bleu or 0.0 for model in chosen])
+    heads, bleu = mean_heads(chosen, sites), mean([model.bleu or 0.0 for model in chosen])
     return decide_difference(
         difference,
         at_least=-TOLERANCE,
-        reason=f"{heads} of {total} heads: BLEU {bleu:.2f} against {case.full.bleu:.2f}",
+        reason=f"{heads:g} of {total} heads: BLEU {bleu:.2f} against {case.full.bleu:.2f}",
         seeds=len(chosen),
         numbers={
             "heads": heads,
@@ -112,13 +113,24 @@ def _what_would_decide(difference: Difference, limit: float, seeds: int) -> str:
 def nearest(
     models: Sequence[StudyModel], sites: Sequence[str], total: int, about: About
 ) -> list[StudyModel]:
-    """All models with the number of heads that is nearest to a share, inside its bounds."""
+    """All seeds of the setting whose number of heads is nearest to a share, inside its bounds.
+
+    Of two that are as near, the one with fewer heads, then the one with more seeds.
+    """
     aim, low, high = about
-    inside = {m.id: retained(m, sites) for m in models if low <= retained(m, sites) / total <= high}
-    if not inside:
-        return []
-    best = min(inside.values(), key=lambda heads: (abs(heads / total - aim), heads))
-    return [model for model in models if inside.get(model.id) == best]
+
+    def distance(group: list[StudyModel]) -> tuple[float, float, int]:
+        heads = mean_heads(group, sites)
+        return abs(heads / total - aim), heads, -len(group)
+
+    groups = by_setting(models)
+    inside = [group for group in groups if low <= mean_heads(group, sites) / total <= high]
+    return min(inside, key=distance, default=[])
+
+
+def mean_heads(models: Sequence[StudyModel], sites: Sequence[str]) -> float:
+    """How many heads these models keep on average."""
+    return round(mean([retained(model, sites) for model in models]), 1)
 
 
 def span(total: int, low: float, high: float) -> str | None:
@@ -130,11 +142,11 @@ def span(total: int, low: float, high: float) -> str | None:
     return f"{numbers} of the {total} heads"
 
 
-def _none_keeps(total: int, about: About, kept: int) -> str:
+def _none_keeps(total: int, about: About, kept: float) -> str:
     wanted = span(total, about[1], about[2])
     if wanted is None:
         return f"The model has only {total} heads: the claim's share is not a whole number of them."
-    return f"No pruned model keeps {wanted}; the nearest keeps {kept}."
+    return f"No pruned model keeps {wanted}; the nearest keeps {kept:g}."
 
 
 def mean(values: Sequence[float]) -> float:

@@ -13,6 +13,7 @@ from headcount.role import POSITIONAL, RARE_WORDS
 from headcount.role.head_roles import BestHead
 from headcount.role.rare_words import RAREST, TWO_RAREST
 from headcount.role.relations import PAPER_RELATIONS
+from headcount.role.syntactic import MARGIN
 from headcount.study.cases import Case
 from headcount.study.claims.verdict import (
     DRAWS,
@@ -33,7 +34,6 @@ RELEVANCE_OF_TOP = 0.5
 AGREEMENT = 0.3
 CONFIDENT = 0.8
 BETTER_THAN_OTHERS = 0.75
-MARGIN = 0.10
 LEAST_INSTANCES = 30
 LEAST_HEADS = 4
 
@@ -240,7 +240,8 @@ HEAD_CLAIMS = (
         "Sec. 5.1",
         "Positional heads are among the most relevant heads.",
         "Compared with every head of its layer that is not positional, a positional head is the"
-        " more relevant one in at least 75 % of cases.",
+        " more relevant one in at least 75 % of cases, and at most 5 % of random shufflings within"
+        " layers reach that.",
         under_both_readings(positional_heads_are_relevant),
         short="positional heads matter most",
     ),

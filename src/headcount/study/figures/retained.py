@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
 
@@ -11,7 +12,8 @@ from matplotlib.patches import Patch, Rectangle
 
 from headcount.pruning.methods import METHODS, method_named
 from headcount.role.head_roles import Role
-from headcount.study.cases import Case, cases_of, functions_of, retained
+from headcount.study.cases import Case, by_setting, cases_of, functions_of, retained
+from headcount.study.claims.amounts import mean_heads
 from headcount.study.figures.drawing import (
     COLUMN,
     FAINT,
@@ -48,11 +50,13 @@ def quality_figure(results: StudyResults) -> Drawing | None:
     if not cases:
         return None
     rows = [_quality_row(case, model) for case in cases for model in (case.full, *_scored(case))]
+    seeds = any(len(group) > 1 for case in cases for group in by_setting(_scored(case)))
     return Drawing(
         "fig7-bleu",
         "Figure 7",
         "BLEU on the test set as a function of the number of retained encoder heads, with 95 %"
-        " intervals; the dashed line and band are the full model.",
+        " intervals over sentences; the dashed line and band are the full model."
+        + (" Each seed is a point; lines go through means over seeds." if seeds else ""),
         _quality_panels(cases, phone=False),
         rows,
         alt="BLEU against retained encoder heads: "
@@ -70,9 +74,12 @@ def _quality_panels(cases: Sequence[Case], phone: bool) -> Figure:
         for panel, case in zip(panels, cases, strict=True):
             _quality(panel, case, methods, titled=len(cases) > 1)
         panels[0].set_ylabel("BLEU")
-        handles, labels = panels[0].get_legend_handles_labels()
+        legends = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in panels]
+        handles = {label: handle for legend in legends for handle, label in legend}
         columns = 2 if phone else 2 * len(cases)
-        figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+        figure.legend(
+            list(handles.values()), list(handles), loc="outside lower center", ncols=columns
+        )
     return figure
 
 
@@ -108,9 +115,11 @@ def _quality(axes: Axes, case: Case, methods: Sequence[str], titled: bool) -> No
             x, y, spread, color=way.colour, marker=marker, label=way.label,
             elinewidth=0.6, capsize=1.5, capthick=0.6, lw=0,
         )  # fmt: skip
-        sizes = sorted(set(x))
-        means = [fmean(b for a, b in zip(x, y, strict=True) if a == size) for size in sizes]
-        axes.plot(sizes, means, color=way.colour, lw=1.2)
+        line = sorted(
+            (mean_heads(group, ENCODER) + apart, fmean(m.bleu or 0.0 for m in group))
+            for group in by_setting(models)
+        )
+        axes.plot(*zip(*line, strict=True), color=way.colour, lw=1.2)
     axes.set_xlim(0, total * 1.03)
     axes.set_xlabel("retained encoder heads")
     if titled:
@@ -175,10 +184,12 @@ def _function_columns(models: Sequence[StudyModel], phone: bool) -> Figure:
 
 
 def _analysed(case: Case) -> list[StudyModel]:
-    """Learned encoder prunings with roles; one way of learning, the first that has any."""
+    """Learned encoder prunings with roles, one per setting, of the method with most settings."""
     models = [model for model in case.encoder_learned if model.roles is not None]
-    methods = list(dict.fromkeys(model.method for model in models))
-    return [m for m in models if m.method == methods[0] and m.seed == models[0].seed]
+    first = [group[0] for group in by_setting(models)]
+    counts = Counter(model.method for model in first)
+    method = max(counts, key=counts.__getitem__, default=None)
+    return [model for model in first if model.method == method]
 
 
 def _by_function(model: StudyModel) -> list[list[Role]]:

@@ -6,12 +6,15 @@ question about any new model: has it been trained long enough to be analysed?
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headcount.role.positional import THRESHOLD
+from headcount.role.syntactic import MARGIN
 from headcount.study.cases import Case, cases_of, first_seeds
 from headcount.study.figures.drawing import (
     COLUMN,
@@ -35,12 +38,14 @@ SHARES = {
 """Keys of the log: the largest share, over heads, of queries whose argmax is at this offset."""
 BEST, BASELINE = "_best", "_baseline"
 """How the keys of a relation end: accuracy of the best head, and of the most frequent position."""
-POSITIONAL = 0.9
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What a training logged about its heads: `values[key]` at each number of `tokens`."""
+    """What a training logged about its heads: `values[key]` at each number of `tokens`.
+
+    NaN where a key was not logged: relations are followed only where there are parses.
+    """
 
     label: str
     tokens: tuple[float, ...]
@@ -79,14 +84,15 @@ def specialisation_figure(results: StudyResults) -> Drawing | None:
         "Specialisation",
         "Encoder heads while the model trains, on sentences of the development set: the share of"
         " tokens for which the best head looks at the token before, at the token itself or at the"
-        " token after (a head is positional from 0.9 on)"
+        f" token after (a head is positional from {THRESHOLD:g} on)"
         + (
             ", and how far the best head for each dependency relation is above the positional"
             " baseline, in points"
             if any(curve.relations for curve in curves)
             else ""
         )
-        + ". Curves that still rise show that the model has not been trained long enough.",
+        + ". Curves that still rise show that the model has not been trained long enough."
+        + "".join(map(_late_parses, curves)),
         _draw(curves, phone=False),
         [row for curve in curves for row in _rows(curve)],
         alt=f"Specialisation against source tokens seen; at the end, {last.label}: {ends}.",
@@ -98,17 +104,28 @@ def curves_of(case: Case) -> Curves | None:
     """What a full model's training logged; None of fewer than three evaluations."""
     tokens, lines, seen = [], [], 0.0
     for line in read_metrics(case.full.folder / FILE):
-        if line.get("kind") == "train":
-            seen = float(line.get("source_tokens", seen))
-        elif line.get("kind") == "dev" and "share_left" in line and seen:
+        seen = float(line.get("source_tokens", seen))
+        if line.get("kind") == "dev" and "share_left" in line and seen:
             tokens.append(seen)
             lines.append(line)
     if len(lines) < 3:
         return None
     keys = [key for key in lines[-1] if key in SHARES or key.endswith((BEST, BASELINE))]
-    known = [key for key in keys if all(line.get(key) is not None for line in lines)]
-    values = {key: tuple(float(line[key]) for line in lines) for key in known}
+    values = {key: tuple(float(line.get(key, math.nan)) for line in lines) for key in keys}
     return Curves(case.label, tuple(tokens), values)
+
+
+def _late_parses(curves: Curves) -> str:
+    """A remark where heads were watched on other sentences, with parses, from some point on."""
+    for values in curves.relations.values():
+        known = [not math.isnan(value) for value in values]
+        if not known[0] and any(known):
+            begin = curves.tokens[known.index(True)] / 1e6
+            return (
+                f" {curves.label}: from {begin:.1f} million tokens on heads were watched on parsed"
+                " sentences, before on others; a step there need not be the model's."
+            )
+    return ""
 
 
 def _draw(curves: Sequence[Curves], phone: bool) -> Figure:
@@ -139,7 +156,7 @@ def _curves(axes: Axes, curves: Curves, relations: bool) -> None:
             millions, [scale * value for value in values], color=colour, marker=marker,
             markevery=every, ms=3, label=name,
         )  # fmt: skip
-    axes.axhline(10 if relations else POSITIONAL, color=FAINT, ls="--", lw=1)
+    axes.axhline(scale * (MARGIN if relations else THRESHOLD), color=FAINT, ls="--", lw=1)
     axes.set_xlabel("source tokens seen, millions")
     axes.set_xlim(left=0)
     if relations:
@@ -154,6 +171,7 @@ def _curves(axes: Axes, curves: Curves, relations: bool) -> None:
 def _rows(curves: Curves) -> list[dict[str, Cell]]:
     return [
         {"setting": curves.label, "source_tokens": tokens,
-         **{key: values[number] for key, values in curves.values.items()}}
+         **{key: None if math.isnan(values[number]) else values[number]
+            for key, values in curves.values.items()}}
         for number, tokens in enumerate(curves.tokens)
     ]  # fmt: skip

@@ -36,6 +36,8 @@ class Written:
     tables: list[Table]
     verdicts: list[Verdict]
     sentences: int
+    missing: tuple[str, ...]
+    """Models of the study that have not been made yet."""
 
 
 def write_report(
@@ -79,7 +81,7 @@ def _write(
     write_text(page, text)
     progress("Writing the page", 1, 1)
     shown = max((len(explored.sentences) for explored in attention), default=0)
-    return Written(page, len(text.encode()), drawn, tables, verdicts, shown)
+    return Written(page, len(text.encode()), drawn, tables, verdicts, shown, results.missing)
 
 
 def _draw(results: StudyResults, progress: Progress) -> list[Drawing | Nothing]:

@@ -31,6 +31,7 @@ from headcount.study.report.story import (
     commands_left,
     findings_seen,
     headline,
+    seeds_line,
     story,
 )
 from headcount.study.results import StudyModel, StudyResults
@@ -97,6 +98,7 @@ def _render(
             style=Markup(style),
             script=Markup(script),
             results=results,
+            seeds=seeds_line(results),
             headline=headline(results),
             seen=findings_seen(verdicts),
             story=story(results),

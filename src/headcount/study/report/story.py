@@ -14,14 +14,14 @@ from headcount.role import kinds_at
 from headcount.role.head_roles import Example
 from headcount.study.cases import (
     Case,
+    by_setting,
     cases_of,
     first_seeds,
     functions_of,
     nearest_heads,
     performers,
-    retained,
 )
-from headcount.study.claims.amounts import bleu_difference
+from headcount.study.claims.amounts import bleu_difference, mean, mean_heads, nearest
 from headcount.study.claims.verdict import (
     FAILS,
     HOLDS,
@@ -31,6 +31,7 @@ from headcount.study.claims.verdict import (
     Verdict,
     percent,
 )
+from headcount.study.recipe import PRUNED
 from headcount.study.results import StudyModel, StudyResults
 
 
@@ -78,6 +79,21 @@ def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]
         command = f"headcount report {run} --src TEST.{pair.source}"
         left.append(("Attention on sentences, on this page:", command))
     return left
+
+
+def seeds_line(results: StudyResults) -> str:
+    """How many seeds each pruning has: `3 of enc-keep-10-exact, 1 of each other pruning`."""
+    groups = by_setting(model for model in results.models if model.kind == PRUNED)
+    counts = [len(group) for group in groups]
+    if len(set(counts)) <= 1:
+        return f"{counts[0]} of each pruning" if counts else ""
+    fewest = min(counts)
+    repeated: dict[int, list[str]] = {}
+    for group in groups:
+        if len(group) > fewest:
+            repeated.setdefault(len(group), []).append(group[0].id)
+    parts = [f"{count} of {', '.join(names)}" for count, names in repeated.items()]
+    return f"{'; '.join(parts)}; {fewest} of each other pruning"
 
 
 def claims_line(verdicts: Sequence[Verdict]) -> str:
@@ -171,17 +187,20 @@ def _relevance_line(model: StudyModel) -> str | None:
     )
 
 
+ANY_FIFTH = (1 / 5, 0.0, 1.0)
+"""The pruning of the headline: the one nearest to a fifth of the heads, however near that is."""
+
+
 def _pruned_clause(case: Case) -> str | None:
     scored = [model for model in case.encoder_learned if model.bleu is not None]
     if case.full.bleu is None or not scored:
         return None
-    aim = case.encoder_heads / 5
-    model = min(scored, key=lambda m: abs(retained(m, ("enc",)) - aim))
-    assert model.bleu is not None
-    difference = bleu_difference([model], [case.full])
+    models = nearest(scored, ("enc",), case.encoder_heads, ANY_FIFTH)
+    difference = bleu_difference(models, [case.full])
+    bleu = mean([model.bleu or 0.0 for model in models])
     return (
-        f"with {retained(model, ('enc',))} of {case.encoder_heads} left it has BLEU"
-        f" {model.bleu:.1f} instead of {case.full.bleu:.1f}"
+        f"with {mean_heads(models, ('enc',)):g} of {case.encoder_heads} left it has BLEU"
+        f" {bleu:.1f} instead of {case.full.bleu:.1f}"
         f" ({difference.value:+.1f}, 95 % interval {difference.low:+.1f} to {difference.high:+.1f})"
     )
 
