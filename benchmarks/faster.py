@@ -14,6 +14,7 @@ Models, all made from RUN with the same number of updates on the same corpus:
     ... distil-random       as many as `distil` kept, at random, with the teacher (only if asked)
     rival                   the largest smaller model that is as fast, trained from scratch for the
                             updates of RUN's own training and of the pruning together
+    --also NAME=RUN         a run that was made elsewhere, such as shape-1.5-long=runs/long
 
 Each is scored on the test set (BLEU with a bootstrap interval, and the difference from RUN with its
 interval by the paired bootstrap) and timed in headcount and in CTranslate2 float32 and int8, with
@@ -27,6 +28,7 @@ command goes on where an earlier one stopped; nothing that is finished is done a
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -73,6 +75,16 @@ class Model:
     kind: str
     speedup: float | None = None
     way: str = ""
+    run: Path | None = None
+    """Where it is, if it was not made here."""
+
+    @classmethod
+    def named(cls, text: str) -> Model:
+        """A model that was made elsewhere: `shape-1.5-long=RUN`."""
+        match = re.fullmatch(r"([a-z]+)-([0-9.]+)-([a-z]+)=(.+)", text)
+        if match is None or match[1] not in (*SETS, "rival"):
+            raise argparse.ArgumentTypeError(f"{text}: give KIND-SPEEDUP-WAY=RUN")
+        return cls(match[1], float(match[2]), match[3], Path(match[4]))
 
     @property
     def name(self) -> str:
@@ -87,7 +99,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     full = load_run(options.run)
     costs = _costs(full, options)
-    models, notes = [Model("full")], []
+    models, notes = [Model("full", run=options.run)], []
 
     def wanted(model: Model) -> bool:
         return not options.models or model.name in options.models
@@ -123,6 +135,7 @@ def main() -> None:
             models.append(model)
         else:
             notes.append(f"No model of the same shape is {speedup:g} times as fast.")
+    models += options.also
     _write(models, full, costs, notes, options, final=not options.untimed)
 
 
@@ -159,6 +172,7 @@ def _make_pruned(
         "precision": options.precision,
         "train_only": "encoder,decoder",
         "learning_rate": options.learning_rate,
+        "batch_tokens": options.batch_tokens,
     }
     if model.kind == "control":
         settings["penalty"] = 0.0
@@ -177,7 +191,7 @@ def _make_pruned(
         corpus = options.out / "translated"
         if not corpus.exists():
             # As many pairs as the updates will see, with a margin.
-            tokens = options.updates * full.config.training.batch_tokens
+            tokens = options.updates * (options.batch_tokens or full.config.training.batch_tokens)
             pairs = None if options.pairs == 0 else options.pairs or max(1000, tokens // 6)
             translate_corpus(full, options.corpus, corpus, pairs=pairs)
     prune(baseline, corpus, folder, **settings, resume=folder.exists())
@@ -246,7 +260,7 @@ def _write(
     final: bool,
 ) -> None:
     """Score what is new; at the end time all models in turns, and write table and figures."""
-    folders = {m.name: options.run if m.kind == "full" else options.out / m.name for m in models}
+    folders = {m.name: m.run or options.out / m.name for m in models}
     scores = {name: scores_of(name, folder, options) for name, folder in folders.items()}
     if not final:
         return
@@ -322,10 +336,12 @@ def _options() -> argparse.Namespace:
         help="empty: without a teacher; also distil-random",
     )
     parser.add_argument("--models", help="names such as units-1.5-distil,rival-1.5: only these")
+    parser.add_argument("--also", type=Model.named, action="append", default=[], help="NAME=RUN")
     parser.add_argument("--untimed", action="store_true", help="make and score models, no more")
     parser.add_argument("--updates", type=int, default=1000, help="of every pruning")
     parser.add_argument("--finetune", type=int, help="the last of them, with the choice held fixed")
     parser.add_argument("--learning-rate", type=float, default=3e-4)
+    parser.add_argument("--batch-tokens", type=int, help="per update; default: as RUN was trained")
     parser.add_argument("--precision", help="while training; default: as RUN was trained")
     parser.add_argument("--distil", type=float, default=0.5, help="the teacher's share")
     parser.add_argument("--pairs", type=int, help="to translate for `sequence`; 0: all")

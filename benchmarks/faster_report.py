@@ -67,7 +67,8 @@ def draw(result: dict[str, Any], beam: int) -> Any:
             if (row["engine"], row["batch"]) != (engine, batch):
                 continue
             colour = COLOURS.get(row["kind"], "#222222")
-            mark = MARKS[row["way"]] if row["kind"] not in ("full", "control", "rival") else "*"
+            alone = row["kind"] in ("full", "control", "rival")
+            mark = "*" if alone else MARKS.get(row["way"], "P")
             x, y = row["sentences_per_second"], row["bleu"]
             panel.errorbar(x, y, yerr=row["bleu_interval"], color=colour, lw=0.5, alpha=0.4)
             label = " ".join(filter(None, (row["kind"], row["way"])))

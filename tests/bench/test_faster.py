@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from argparse import ArgumentTypeError
 from collections import Counter
 from pathlib import Path
 from types import ModuleType
@@ -83,12 +84,22 @@ def test_a_rival_has_a_smaller_decoder_where_that_is_what_costs(
     )
 
 
+def test_runs_made_elsewhere_are_named_like_those_made_here(faster: ModuleType) -> None:
+    model = faster.Model.named("shape-1.5-long=runs/some-run")
+    assert (model.name, model.kind, model.way) == ("shape-1.5-long", "shape", "long")
+    assert model.run == Path("runs/some-run")
+    for wrong in ("shape-1.5-long", "shape-long=runs/a", "model-1.5-long=runs/a"):
+        with pytest.raises(ArgumentTypeError, match="give KIND-SPEEDUP-WAY=RUN"):
+            faster.Model.named(wrong)
+
+
 def result() -> dict[str, Any]:
     rows = []
     models = {
         "full": ("full", ""),
         "heads-1.2": ("heads", ""),
         "heads-1.2-random": ("heads", "random"),
+        "heads-1.2-long": ("heads", "long"),
         "rival-1.2": ("rival", ""),
     }
     for model, (kind, way) in models.items():
@@ -109,7 +120,7 @@ def result() -> dict[str, Any]:
 
 def test_table_and_figure_show_every_model(faster: ModuleType) -> None:
     page = faster.table(result())
-    assert page.count("| 4 | headcount |") == 4
+    assert page.count("| 4 | headcount |") == 5
     assert "| 4 | ctranslate2 | heads-1.2 | 30.50 ± 1.50 | -0.50 (-1.00 to +0.00) |" in page
     assert "| 1.20 | 1.21 | 1.19 |" in page
     assert "10 (1.25x) | 320 (1.25x)" in page
@@ -122,5 +133,5 @@ def test_table_and_figure_show_every_model(faster: ModuleType) -> None:
         "ctranslate2, batch 32",
     ]
     names = {text.get_text() for text in figure.legends[0].get_texts()}
-    assert names == {"full", "heads", "heads random", "rival"}
-    assert all(len(axis.get_lines()) >= 4 for axis in figure.axes)
+    assert names == {"full", "heads", "heads random", "heads long", "rival"}
+    assert all(len(axis.get_lines()) >= 5 for axis in figure.axes)

@@ -78,6 +78,19 @@ def test_commands_are_those_of_the_command_line(recipe: Path) -> None:
     assert "training.updates=7" in stages["en-fr/full"].command
 
 
+def test_a_twin_from_scratch_sees_as_much_text_as_training_and_pruning(recipe: Path) -> None:
+    def updates() -> list[str]:
+        command = plan(recipe)["en-fr/scratch-penalty-0.02"].command
+        return [part for part in command if part.startswith("training.updates=")]
+
+    assert updates() == ["training.updates=7", "training.updates=16"]  # the last one counts
+    (recipe.parent / "train.yaml").write_text(
+        "data: {corpus: builtin}\nmodel: {layers: 1}\ntraining: {batch_tokens: 200}\n"
+    )
+    recipe.write_text(STUDY.replace("updates: 9", "updates: 9\n  batch_tokens: 100"))
+    assert updates()[-1] == "training.updates=12"
+
+
 def test_prunings_of_a_study_can_have_a_teacher(recipe: Path) -> None:
     recipe.write_text(STUDY.replace("encoder_keep: [2]", "encoder_keep: [2]\n  distil: 0.5"))
     assert "--distil 0.5" in " ".join(plan(recipe)["en-fr/enc-keep-2-exact"].command)

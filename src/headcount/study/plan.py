@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil
 from pathlib import Path
 
 from headcount.config import Config, DataConfig, load_recipe
@@ -61,7 +62,7 @@ def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator
         if model.kind == FULL:
             making = _full_stage(pair, config, corpus, run, needs)
         elif model.kind == SCRATCH:
-            making = _scratch_stage(pair, model, config, corpus, folder)
+            making = _scratch_stage(study, pair, model, config, corpus, folder)
         else:
             making = _prune_stage(study, pair, model, corpus, folder)
         yield making
@@ -128,16 +129,23 @@ def _full_stage(
 
 
 def _scratch_stage(
-    pair: PairConfig, model: Model, config: Config, corpus: Path, folder: Path
+    study: StudyConfig, pair: PairConfig, model: Model, config: Config, corpus: Path, folder: Path
 ) -> Stage:
-    """The same heads in each layer, from random weights, trained as the full model was."""
+    """The same heads in each layer, from random weights, trained as the full model was.
+
+    It has as many source tokens as the full model's recipe and the pruning together.
+    """
     run = folder / "runs" / model.id
     heads = folder / "runs" / str(model.baseline)
+    pruning, training = study.pruning_of(pair), config.training
+    tokens = pruning.updates * (pruning.batch_tokens or training.batch_tokens)
+    updates = training.updates + ceil(tokens / training.batch_tokens)
     command = (*_train_command(pair, corpus, run), "--heads-from", str(heads))
-    command += ("--set", f"training.seed={config.training.seed + (model.seed or 1) - 1}")
-    seconds = config.training.updates * SECONDS_PER_UPDATE
-    if config.training.minutes is not None:
-        seconds = min(seconds, 60 * config.training.minutes)
+    command += ("--set", f"training.seed={training.seed + (model.seed or 1) - 1}")
+    command += ("--set", f"training.updates={updates}")
+    seconds = updates * SECONDS_PER_UPDATE
+    if training.minutes is not None:
+        seconds = min(seconds, 60 * training.minutes)
     return Stage(
         f"{pair.name}/{_short(model, pair)}", "train", command, (run,),
         (f"{pair.name}/{_short_id(str(model.baseline), pair)}",), (pair.recipe,), ("--resume",),
