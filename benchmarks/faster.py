@@ -45,14 +45,14 @@ from measuring import machine
 from headcount.bench.costs import Costs, least, measure_costs
 from headcount.bench.engines import ENGINES
 from headcount.errors import UserError
-from headcount.files import atomic_folder, read_json, write_json, write_text
+from headcount.files import atomic_folder, read_json, require_file, write_json, write_text
 from headcount.heads import ALL_SITES, SITES, UNIT_SITES, HeadTable
 from headcount.model.arithmetic import count_parameters
 from headcount.pruning.methods import SHAPE
 from headcount.pruning.prune import prune
 from headcount.pruning.record import is_finished, read_record
 from headcount.pruning.timed import timed_sentences
-from headcount.run import Run, load_run
+from headcount.run import CONFIG, Run, load_run
 from headcount.study.score_model import paired_difference
 from headcount.training.distillation import translate_corpus
 from headcount.training.train import train
@@ -371,10 +371,17 @@ def _options() -> argparse.Namespace:
     unknown = set(options.models or ()) - possible
     if unknown:
         parser.error(f"--models {','.join(sorted(unknown))}: of {', '.join(sorted(possible))}")
+    names = [model.name for model in options.also]
+    twice = [name for name in names if name in possible or names.count(name) > 1]
+    if twice:
+        parser.error(f"--also {twice[0]}: there is another model of that name")
+    for model in options.also:
+        require_file(model.run / CONFIG)  # not after hours of pruning
     for name in ("beams", "batches"):
         setattr(options, name, [int(each) for each in getattr(options, name).split(",")])
     if options.rival_updates is None:
-        options.rival_updates = load_run(options.run).config.training.updates + options.updates
+        training = load_run(options.run).config.training
+        options.rival_updates = training.updates_with(options.updates, options.batch_tokens)
     return options
 
 

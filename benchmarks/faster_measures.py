@@ -14,8 +14,9 @@ from headcount.bench.engines import ENGINES, quiet_clock
 from headcount.bench.runs import Timing, interleaved
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
+from headcount.data.fetch import sha256_of
 from headcount.files import read_json, write_json
-from headcount.run import Run, load_run
+from headcount.run import WEIGHTS, Run, load_run
 from headcount.scoring import RESAMPLES, score_lines
 from headcount.study.score_model import SentenceCounts
 
@@ -38,10 +39,11 @@ def _score_file(name: str, options: argparse.Namespace, what: str) -> Path:
 def scores_of(name: str, folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """BLEU and chrF of a model in every engine with every beam, on the test set."""
     path = _score_file(name, options, "scores")
-    if path.is_file():
-        stored: dict[str, Any] = read_json(path)
-        return stored
     run = load_run(folder)
+    weights = sha256_of(run.folder / WEIGHTS)
+    stored: dict[str, Any] = read_json(path) if path.is_file() else {}
+    if stored.get("weights") == weights:  # not those of another run that had this name
+        return stored
     data = run.config.data
     corpus = load_corpus(options.corpus, f"{data.source}-{data.target}", check=False)
     pairs = spread([pair for pair in corpus.pairs("test") if pair[0].strip()], options.sentences)
@@ -49,7 +51,7 @@ def scores_of(name: str, folder: Path, options: argparse.Namespace) -> dict[str,
     sources = [run.source_tokenizer.encode(source)[:most] for source, _ in pairs]
     order = sorted(range(len(sources)), key=lambda i: len(sources[i]))
     references = [pairs[i][1] for i in order]
-    scores: dict[str, Any] = {}
+    scores: dict[str, Any] = {"weights": weights}
     for engine in ENGINES.values():
         with TemporaryDirectory() as temporary:
             translate = engine.prepare(run, Path(temporary) / "0", [sources[i] for i in order])
@@ -64,7 +66,7 @@ def scores_of(name: str, folder: Path, options: argparse.Namespace) -> dict[str,
                 counts = SentenceCounts.of(lines, references)
                 counts.save(_score_file(name, options, f"{engine.name}-{beam}.sentences"))
     write_json(path, scores)
-    first = next(iter(scores.values()))
+    first = next(score for score in scores.values() if score != weights)
     say(f"{name}: BLEU {first['bleu']['value']:.2f}")
     return scores
 

@@ -166,7 +166,7 @@ def test_settings_that_are_gone_are_read_at_their_defaults_only() -> None:
         ("tatoeba-en-fr,debian-descriptions", r"must be a list: \[a, b\]"),
         (
             "[{name: tatoeba-en-fr, share: 1}, {name: builtin, share: 0}]",
-            "builtin has a share of 0",
+            "the share of builtin is 0",
         ),
     ],
 )

@@ -97,7 +97,9 @@ class DataConfig(Section):
         for part in value if isinstance(value, list) else ():
             share = part.get("share") if isinstance(part, dict) else None
             if isinstance(share, int | float) and not 0 < share <= 1:
-                raise ValueError(f"{part.get('name')} has a share of {share:g}, not 0 to 1")
+                name = part.get("name", "a corpus")
+                must = "it must be above 0 and at most 1"
+                raise ValueError(f"the share of {name} is {share:g}; {must}")
         return value
 
     @property
@@ -349,6 +351,11 @@ class TrainingConfig(Section):
     """Dev pairs for greedy BLEU; 0: no BLEU while training."""
     watch_heads: bool = True
     """Also log confidence and positional shares of encoder heads."""
+
+    def updates_with(self, more: int, batch_tokens: int | None) -> int:
+        """Updates that see as much text as this training and `more` updates of that size."""
+        tokens = more * (batch_tokens or self.batch_tokens)
+        return self.updates + math.ceil(tokens / self.batch_tokens)
 
 
 class Config(Section):

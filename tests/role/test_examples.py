@@ -13,6 +13,7 @@ from headcount.role.analysis import roles
 from headcount.role.examples import Sample, Thinned, _best_sentence
 from headcount.role.head_roles import Criteria
 from headcount.role.kind import Setting
+from headcount.role.relations import RelativePositions
 from headcount.role.result import Roles
 from headcount.role.sentences import ReadySentence
 from headcount.role.syntactic import SyntacticCounts
@@ -86,11 +87,17 @@ def test_the_queries_of_a_relation_are_the_tokens_it_looks_from() -> None:
 
 
 def test_what_a_fixed_offset_finds_shows_no_syntax() -> None:
-    """Subjects stand before their verbs here, but for the first of two in the last sentence."""
+    """Subjects stand before their verbs in most of the text, but not in all of this sample."""
     arcs = [[(1, 0, 0)], [(2, 1, 0)], [(4, 1, 0), (6, 5, 0)], [(3, 0, 1)]]
     sample = [ReadySentence(n, [1] * 8, list(range(8)), each) for n, each in enumerate(arcs)]
-    counts = SyntacticCounts(Setting(longest=8, relations=["nsubj", "obj"], heads=1, groups=4))
+    text = RelativePositions(groups=1, relations=2)
+    for offset in (-1, -1, -1, -3, -3):  # dependent minus head, in the whole text
+        text.add(0, 0, offset)
+    setting = Setting(longest=8, relations=["nsubj", "obj"], heads=1, groups=4, offsets=text)
+    counts = SyntacticCounts(setting)
     assert [counts.baseline_hits(sample, name) for name in (0, 1)] == [[1, 1, 1, 0]] * 2
+    assert counts.baseline_hits(sample[2:3] * 2, 0) == [1, 1]  # whatever the sample has
+    assert counts.baseline_hits(sample, 2) == [0, 0, 0, 0]  # a relation that the text lacks
     counts.totals[:, 0] = torch.tensor([1, 1, 2, 0])
     counts.hits[:, 0, 0] = torch.tensor([1, 1, 2, 0])
     confidence = SimpleNamespace(sums=torch.full((4, 1), 2**31), queries=torch.full((4,), 8))

@@ -59,10 +59,8 @@ def test_pairing_narrows_the_interval() -> None:
     assert found.value == pytest.approx(float(expected))
     assert found.low < found.value < found.high < 0
     halves = [_half_width(counts) for counts in (other, better)]
-    apart = unpaired_difference(
-        *(x for counts, half in zip((other, better), halves, strict=True)
-          for x in (float(bleu_of(counts.counts.sum(0))), half)), 300
-    )  # fmt: skip
+    bleus = [[float(bleu_of(counts.counts.sum(0)))] for counts in (other, better)]
+    apart = unpaired_difference(bleus[0], halves[0], bleus[1], halves[1], 300)
     assert apart.value == pytest.approx(found.value)
     assert apart.half_width > 2 * found.half_width
 
@@ -117,14 +115,41 @@ def test_twins_are_compared_in_pairs() -> None:
         [SentenceCounts.of(damaged(references, s + more, 4), references) for s in (0.1, 0.4)]
         for more in (0.0, 0.05)
     ]
-    together = paired_difference(*pairs, twins=True)
+    together = paired_difference(*pairs, twins="aa")
     assert together.half_width < paired_difference(*pairs).half_width / 4
+
+
+def test_twins_of_different_settings_are_no_seeds() -> None:
+    """One setting gains much more than the other; how seeds differ is known of neither."""
+    references = sentences(200, 5)
+    scratch, little, much = (
+        SentenceCounts.of(damaged(references, share, 6), references) for share in (0.5, 0.4, 0.1)
+    )
+    found = paired_difference([little, much], [scratch, scratch], twins="ab")
+    assert found.of_seeds == 0
+    assert found.low > 0
+    seeds = paired_difference([little, much], [scratch, scratch], twins="aa")
+    assert seeds.low < 0 < seeds.of_seeds
+    more = paired_difference([little, much, little], [scratch] * 3, twins="aab")
+    assert more.of_seeds == pytest.approx(2 / 3 * seeds.of_seeds)
+
+
+def test_seeds_widen_an_unpaired_interval_too() -> None:
+    one, two = (unpaired_difference(bleus, 0.5, [40.0], 0.5, 400) for bleus in ([35], [30, 40]))
+    assert (one.value, one.of_seeds) == (-5, 0)
+    assert two.of_seeds == pytest.approx(seed_half_width(np.array([30, 40])))
+    assert two.half_width == pytest.approx(np.hypot(one.half_width, two.of_seeds))
 
 
 def test_the_test_set_that_would_decide() -> None:
     found = Difference(value=-0.3, low=-1.1, high=0.5, sentences=400, paired=True)
     assert found.sentences_needed(-0.5) == 6400  # half width 0.8, gap 0.2: 16 times as many
     assert Difference(-0.5, -1.0, 0.0, 400, True).sentences_needed(-0.5) is None
+    # 0.5 of a half width of 1.3 are seeds, so 1.2 sentences: more of them help down to 0.5 only.
+    seeds = Difference(-2.0, -3.3, -0.7, 400, True, of_seeds=0.5)
+    assert seeds.sentences_needed(-0.7) == 400
+    assert seeds.sentences_needed(-1.0) == 770  # sqrt(1 - 0.25) of 1.2: 1.92 times as many
+    assert seeds.sentences_needed(-1.55) is None
 
 
 def test_files(tmp_path) -> None:

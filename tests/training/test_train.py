@@ -353,7 +353,8 @@ def test_a_finished_run_keeps_the_settings_it_was_trained_with(
     train(make_config(updates=4), tmp_path / "run")
     files = [tmp_path / "run" / name for name in ("config.yaml", "metrics.jsonl")]
     before = [file.read_text() for file in files]
-    changes = ({"seed": 7}, {"label_smoothing": 0.3}, {"batch_tokens": 99}, {"updates": 2})
+    changes = ({"seed": 7}, {"label_smoothing": 0.3}, {"batch_tokens": 99}, {"updates": 2},
+               {"device_tokens": 33})  # fmt: skip
     for change in changes:
         with pytest.raises(UserError, match=rf"training\.{next(iter(change))}\b"):
             train(make_config(**({"updates": 4} | change)), tmp_path / "run", resume=True)
@@ -368,7 +369,7 @@ def test_a_run_that_ended_early_keeps_its_settings_too(
 ) -> None:
     settings = {"updates": 500, "learning_rate_scale": 1e-12, **limit}
     train(make_config(**settings), tmp_path / "run")
-    with pytest.raises(UserError, match=r"training\.seed "):
+    with pytest.raises(UserError, match=rf"training\.seed .*raise training\.{next(iter(limit))} "):
         train(make_config(**settings, seed=7), tmp_path / "run", resume=True)
 
 
@@ -383,6 +384,22 @@ def test_a_training_is_not_resumed_from_another_run(make_config: Make, tmp_path:
             train(
                 make_config(updates=8), tmp_path / name, resume=True, start_from=tmp_path / "second"
             )
+
+
+def test_a_training_begun_from_a_run_does_not_silently_begin_again(
+    make_config: Make, tmp_path: Path
+) -> None:
+    train(make_config(updates=2), tmp_path / "first")
+    train(make_config(updates=4), tmp_path / "on", start_from=tmp_path / "first")
+    log = (tmp_path / "on" / "metrics.jsonl").read_text()
+    for checkpoint in list_checkpoints(tmp_path / "on"):
+        (checkpoint / "model.safetensors").write_bytes(b"damaged")
+    with (
+        pytest.warns(Notice, match="is damaged"),
+        pytest.raises(UserError, match="no undamaged checkpoint"),
+    ):
+        train(make_config(updates=8), tmp_path / "on", resume=True)
+    assert (tmp_path / "on" / "metrics.jsonl").read_text() == log
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,10 +6,8 @@ instances of `amod`; a head can look at only one of them, and so can the baselin
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -132,14 +130,14 @@ class SyntacticCounts(RoleCounts):
         return [place for place, unit in enumerate(sentence.units or ()) if unit in ends]
 
     def baseline_hits(self, sample: Sequence[ReadySentence], name: int) -> list[int]:
-        """The instances at the offset that is the most frequent one in the sample."""
+        """The instances at the offset that is the most frequent one in the whole text."""
         relation = name // len(DIRECTIONS)
-        offsets = [
-            [dependent - head for head, dependent, kind in sentence.arcs if kind == relation]
-            for sentence in sample
+        assert self.setting.offsets is not None
+        usual = most_frequent(self.setting.offsets.distribution(relation))
+        return [
+            sum(kind == relation and dependent - head == usual for head, dependent, kind in arcs)
+            for arcs in (sentence.arcs for sentence in sample)
         ]
-        usual = most_frequent(Counter(chain.from_iterable(offsets)))
-        return [sum(offset == usual for offset in each) for each in offsets]
 
     @property
     def tensors(self) -> list[Tensor]:

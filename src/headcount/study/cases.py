@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 
 from headcount.heads import SITES, Head
 from headcount.pruning.methods import method_named
@@ -83,14 +84,28 @@ def by_setting(models: Iterable[StudyModel]) -> list[list[StudyModel]]:
     """Pruned models in groups that differ in nothing but the seed, first seeds first."""
     groups: dict[tuple[Hashable, ...], list[StudyModel]] = {}
     for model in models:
-        setting = (model.baseline, model.sites, model.method, model.penalty, model.keep)
-        groups.setdefault(setting, []).append(model)
+        groups.setdefault(setting_of(model), []).append(model)
     return [sorted(group, key=lambda m: (m.seed or 0, m.id)) for group in groups.values()]
+
+
+def setting_of(model: StudyModel) -> tuple[Hashable, ...]:
+    """What a pruned model shares with those that differ from it in nothing but the seed."""
+    return (model.baseline, model.sites, model.method, model.penalty, model.keep)
 
 
 def retained(model: StudyModel, sites: Sequence[str] = SITES) -> int:
     """How many heads a model has at these sites."""
     return sum(model.heads.count(site) for site in sites)
+
+
+def mean_heads(models: Sequence[StudyModel], sites: Sequence[str]) -> float:
+    """How many heads these models keep on average."""
+    return round(fmean(retained(model, sites) for model in models), 1)
+
+
+def mean_over_settings(models: Iterable[StudyModel], of: Callable[[StudyModel], float]) -> float:
+    """The mean of a number over settings, each counting once for all its seeds."""
+    return fmean(fmean(map(of, group)) for group in by_setting(models))
 
 
 def is_learned(model: StudyModel) -> bool:

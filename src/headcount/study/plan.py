@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import ceil
 from pathlib import Path
 
 from headcount.config import Config, DataConfig, load_recipe
@@ -133,13 +132,13 @@ def _scratch_stage(
 ) -> Stage:
     """The same heads in each layer, from random weights, trained as the full model was.
 
-    It has as many source tokens as the full model's recipe and the pruning together.
+    It has as many source tokens as the full model's recipe and the pruning together; where the
+    recipe ends by the clock (`minutes`), as many minutes as the full model.
     """
     run = folder / "runs" / model.id
     heads = folder / "runs" / str(model.baseline)
     pruning, training = study.pruning_of(pair), config.training
-    tokens = pruning.updates * (pruning.batch_tokens or training.batch_tokens)
-    updates = training.updates + ceil(tokens / training.batch_tokens)
+    updates = training.updates_with(pruning.updates, pruning.batch_tokens)
     command = (*_train_command(pair, corpus, run), "--heads-from", str(heads))
     command += ("--set", f"training.seed={training.seed + (model.seed or 1) - 1}")
     command += ("--set", f"training.updates={updates}")
@@ -252,7 +251,7 @@ def _ranked(model: Model) -> bool:
 
 
 def _named(model: Model) -> bool:
-    """Whether heads are named: as for ranks, and where training chose a number of heads."""
+    """Whether heads are named: as for ranks, and where training chose heads (first seed)."""
     learned = model.kind == PRUNED and method_named(str(model.method)).learned
     return _ranked(model) or (learned and not model.is_control and model.seed == 1)
 

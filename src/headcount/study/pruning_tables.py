@@ -62,7 +62,9 @@ def _rows(case: Case) -> list[dict[str, Cell]]:
     scored = [model for model in case.pruned_at(ENCODER) if model.bleu is not None]
     if case.full.bleu is None:
         return []
-    controls = [model for model in case.controls(ENCODER) if model in scored]
+    # Where there are controls of several kinds, those with most seeds are compared with.
+    settings = by_setting(model for model in case.controls(ENCODER) if model in scored)
+    controls = max(settings, key=len, default=[])
     rows = []
     for models in by_setting(scored):
         heads = [retained(model, ENCODER) for model in models]
@@ -75,7 +77,7 @@ def _rows(case: Case) -> list[dict[str, Cell]]:
             "bleu": mean([model.bleu or 0.0 for model in models]),
             **_compared(models, [case.full], "full"),
         }
-        if models[0] in controls:
+        if models in settings:
             row["how"] = f"control: {row['how']}"
         elif controls:
             row |= _compared(models, controls, "control")

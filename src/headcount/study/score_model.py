@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,6 +96,8 @@ class Difference:
     high: float
     sentences: int
     paired: bool
+    of_seeds: float = 0.0
+    """The part of its half width that comes from seeds: more sentences do not make it smaller."""
 
     @property
     def half_width(self) -> float:
@@ -105,13 +107,14 @@ class Difference:
     def sentences_needed(self, limit: float) -> int | None:
         """How large a test set would have to be for the interval to leave out `limit`.
 
-        The width of the interval shrinks with the square root of the number of sentences. None
-        where the difference is so close to the limit that no test set would do.
+        The part of the width that sentences cause shrinks with the square root of their number.
+        None where seeds alone reach the limit, or nearly so: no test set would do.
         """
         gap = abs(self.value - limit)
-        if gap < 0.01:
+        room = gap**2 - self.of_seeds**2
+        if gap < 0.01 or room < 1e-4:
             return None
-        needed = self.sentences * (self.half_width / gap) ** 2
+        needed = self.sentences * (self.half_width**2 - self.of_seeds**2) / room
         digits = max(0, math.floor(math.log10(max(needed, 1))) - 1)
         return int(math.ceil(needed / 10**digits) * 10**digits)
 
@@ -137,15 +140,15 @@ def paired_difference(
     models: Sequence[SentenceCounts],
     others: Sequence[SentenceCounts],
     *,
-    twins: bool = False,
+    twins: Sequence[Hashable] = (),
     seed: int = 1,
 ) -> Difference:
     """Mean BLEU of some models minus that of others, by the paired bootstrap.
 
     Each resample draws sentences, the same for all models. Where there are several models on a side
     (seeds), the interval also covers what another seed would change: Student's interval of their
-    mean is added in quadrature. `twins` are compared in pairs, the n-th of one side with the n-th
-    of the other.
+    mean is added in quadrature. With `twins` the n-th of one side is compared with the n-th of the
+    other; it says what each pair is a repetition of, and only repetitions are taken for seeds.
     """
     sentences = len(models[0].counts)
     drawn = draw_groups(sentences, np.random.default_rng(seed))
@@ -156,14 +159,20 @@ def paired_difference(
     low, high = np.quantile(means[0] - means[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     bleus = [np.array([bleu_of(m.counts.sum(0)) for m in side]) for side in (models, others)]
     value = float(bleus[0].mean() - bleus[1].mean())
-    of_seeds = [bleus[0] - bleus[1]] if twins else bleus
-    spread = math.hypot(*map(seed_half_width, of_seeds))
+    if twins:
+        gaps = bleus[0] - bleus[1]
+        settings = [gaps[[each == one for each in twins]] for one in dict.fromkeys(twins)]
+        weighted = [len(group) / len(gaps) * seed_half_width(group) for group in settings]
+    else:
+        weighted = [seed_half_width(side) for side in bleus]
+    spread = math.hypot(*weighted)
     return Difference(
         value,
         value - math.hypot(value - low, spread),
         value + math.hypot(high - value, spread),
         sentences,
         paired=True,
+        of_seeds=spread,
     )
 
 
@@ -183,12 +192,21 @@ def seed_half_width(bleus: np.ndarray) -> float:
 
 
 def unpaired_difference(
-    bleu: float, half_width: float, other: float, other_half_width: float, sentences: int
+    bleus: Sequence[float],
+    half_width: float,
+    others: Sequence[float],
+    other_half_width: float,
+    sentences: int,
 ) -> Difference:
-    """A difference of two scores of which only the intervals are known: a wider interval."""
-    spread = math.hypot(half_width, other_half_width)
-    value = bleu - other
-    return Difference(value, value - spread, value + spread, sentences, paired=False)
+    """A difference of scores of which only the intervals are known: a wider interval.
+
+    Each side has the BLEU of its seeds, and half of a typical interval over sentences.
+    """
+    of_seeds = math.hypot(*(seed_half_width(np.array(side)) for side in (bleus, others)))
+    spread = math.hypot(half_width, other_half_width, of_seeds)
+    value = float(np.mean(bleus) - np.mean(others))
+    low, high = value - spread, value + spread
+    return Difference(value, low, high, sentences, paired=False, of_seeds=of_seeds)
 
 
 @dataclass(frozen=True)

@@ -309,8 +309,8 @@ class Trainer:
 
     def _evaluate(self) -> None:
         self.model.eval()
-        begin = {"update": self.progress.update, "source_tokens": self.progress.source_tokens}
-        line = {"kind": "dev", **begin, **self.evaluate()}
+        update, tokens = self.progress.update, self.progress.source_tokens
+        line = {"kind": "dev", "update": update, "source_tokens": tokens, **self.evaluate()}
         self.model.train()
         if not np.isfinite(line["dev_loss"]):
             self._diverged()
@@ -334,14 +334,13 @@ class Trainer:
         mine = [self._signal > 0, _time_is_up(progress, config)]  # not the same everywhere
         if self.workers.world > 1:
             mine = self._any(mine)
-        reasons = {
-            ALL_DONE: progress.update >= config.updates,
-            FLAT: _is_flat(progress, config),
-            INTERRUPTED: mine[0],
-            TIME_IS_UP: mine[1],
-        }
-        stop = [reason for reason, true in reasons.items() if true]
-        progress.stopped = stop[0] if stop else self.objective.finished() or ""
+        progress.stopped = (
+            _where_all_agree(progress, config)
+            or (INTERRUPTED if mine[0] else "")
+            or (TIME_IS_UP if mine[1] else "")
+            or self.objective.finished()
+            or ""
+        )
         return bool(progress.stopped)
 
     def _any(self, mine: Sequence[bool]) -> list[bool]:
@@ -396,14 +395,17 @@ class Trainer:
                 signal.signal(number, handler)
 
 
-def stops(progress: TrainingState, config: TrainingConfig) -> bool:
-    """Whether a training that stands here has nothing left to do under these settings."""
-    over = progress.update >= config.updates or _is_flat(progress, config)
-    return over or _time_is_up(progress, config)
+def why_over(progress: TrainingState, config: TrainingConfig) -> str:
+    """Why a training that stands here has nothing left to do under these settings; or empty."""
+    late = TIME_IS_UP if _time_is_up(progress, config) else ""
+    return _where_all_agree(progress, config) or late
 
 
-def _is_flat(progress: TrainingState, config: TrainingConfig) -> bool:
-    return 0 < config.patience <= progress.evaluations_since_best
+def _where_all_agree(progress: TrainingState, config: TrainingConfig) -> str:
+    """A reason to stop that all workers see alike; or empty."""
+    if progress.update >= config.updates:
+        return ALL_DONE
+    return FLAT if 0 < config.patience <= progress.evaluations_since_best else ""
 
 
 def _time_is_up(progress: TrainingState, config: TrainingConfig) -> bool:

@@ -32,7 +32,14 @@ from headcount.scoring import quick_bleu
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, list_checkpoints, newest_sound
 from headcount.training.distillation import Teacher, load_teacher
-from headcount.training.loop import ParameterGroup, Trainer, stops
+from headcount.training.loop import (
+    ALL_DONE,
+    FLAT,
+    TIME_IS_UP,
+    ParameterGroup,
+    Trainer,
+    why_over,
+)
 from headcount.training.masking import asks_of
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, watch_heads
@@ -76,13 +83,15 @@ def train(
     out = Path(out)
     config = with_absolute_folder(config)
     with connect() as workers, owned(out, workers.leader):
+        saved = resume and bool(list_checkpoints(out))
+        workers.wait()  # all have looked before the leader sets damaged ones aside
         if workers.leader:
             _check_folder(config, out, resume)
             if resume:
                 _check_finished(config, out)
         earlier = out if resume and (out / HEADS).exists() else None
         begun, first = None, begun_from(out) if earlier else None
-        if earlier and list_checkpoints(out):
+        if earlier and saved:
             if start_from and (not first or resolve_run(start_from).resolve() != first.resolve()):
                 raise UserError(
                     f"{out} did not begin with {start_from}.", "Resume it without --start-from."
@@ -221,13 +230,19 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
             )
 
 
-WITHOUT_EFFECT = (
-    *("updates", "minutes", "patience", "device_tokens", "average_checkpoints"),
+OPEN_AT_THE_END = (
+    *("updates", "minutes", "patience", "average_checkpoints"),
     *("log_every", "evaluate_every", "save_every", "keep_checkpoints"),
     *("dev_sentences", "bleu_sentences", "watch_heads"),
 )
-"""Settings that may change when a training is over: they do not change its weights, but for the
-number of checkpoints that are averaged."""
+"""Settings that may still change when a training is over. The last call decides how many
+checkpoints are averaged; the others do not change weights."""
+
+GO_ON_WITH = {
+    ALL_DONE: "raise training.updates",
+    FLAT: "raise training.patience",
+    TIME_IS_UP: "raise training.minutes",
+}
 
 
 def _check_finished(config: Config, out: Path) -> None:
@@ -241,14 +256,15 @@ def _check_finished(config: Config, out: Path) -> None:
             f"{out} has {state.update} updates already, more than training.updates.",
             "Give at least as many, or choose another --out.",
         )
-    if not stops(state, config.training):
+    reason = why_over(state, config.training)
+    if not reason:
         return
     before = with_absolute_folder(load_config(out))
     for key, difference in _differences("training", before, config):
-        if key not in WITHOUT_EFFECT:
+        if key not in OPEN_AT_THE_END:
             raise UserError(
                 f"{out} has been trained to its end, with another {difference}.",
-                "Choose another --out, or raise training.updates to train on.",
+                f"Choose another --out, or {GO_ON_WITH[reason]} to train on.",
             )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from headcount.heads import SITES
-from headcount.study.cases import Case, retained
+from headcount.study.cases import Case, mean_over_settings, retained
 from headcount.study.claims.amounts import (
     bleu_difference,
     count,
@@ -58,7 +58,7 @@ def encoder_goes_first(case: Case) -> Finding:
     if not models:
         return untestable(NO_ALL_SITES)
     shares = {
-        site: mean([_share(case, m, site, range(len(m.heads.layers[site]))) for m in models])
+        site: _mean_share(case, models, site, range(len(case.full.heads.layers[site])))
         for site in SITES
     }
     listed = ", ".join(f"{site} {percent(shares[site])}" for site in SITES)
@@ -83,7 +83,7 @@ def decoder_layers_divide_work(case: Case) -> Finding:
     half = depth // 2
     parts = {"lower": range(half), "upper": range(depth - half, depth)}
     shares = {
-        f"{site}_{name}": mean([_share(case, model, site, part) for model in models])
+        f"{site}_{name}": _mean_share(case, models, site, part)
         for site in ("dec", "cross")
         for name, part in parts.items()
     }
@@ -121,8 +121,8 @@ ALL_SITES_CLAIMS = (
         "encoder-goes-first",
         "Sec. 6.3",
         "Encoder self-attention is pruned first, decoder-encoder attention last.",
-        "Over learned prunings of all sites, the mean share of heads left is smallest in the"
-        " encoder and largest in decoder-encoder attention.",
+        "Over learned prunings of all sites, each counting once for all its seeds, the mean share"
+        " of heads left is smallest in the encoder and largest in decoder-encoder attention.",
         encoder_goes_first,
         short="encoder heads go first",
     ),
@@ -130,8 +130,9 @@ ALL_SITES_CLAIMS = (
         "decoder-layers-divide-work",
         "Sec. 6.3",
         "Lower decoder layers keep self-attention, upper ones keep attention to the source.",
-        "Over learned prunings of all sites, the lower half of the decoder keeps the larger share"
-        " of self-attention heads and the upper half that of decoder-encoder heads.",
+        "Over learned prunings of all sites, each counting once for all its seeds, the lower half"
+        " of the decoder keeps the larger share of self-attention heads and the upper half that of"
+        " decoder-encoder heads.",
         decoder_layers_divide_work,
         short="decoder layers divide the work",
     ),
@@ -144,7 +145,12 @@ def _thinned(case: Case) -> list[StudyModel]:
     return [m for m in case.all_sites_learned if m not in controls and retained(m) < total]
 
 
-def _share(case: Case, model: StudyModel, site: str, layers: Sequence[int]) -> float:
-    """The share of the heads of these layers that a model has kept."""
-    full = sum(len(case.full.heads.layers[site][layer]) for layer in layers)
-    return sum(len(model.heads.layers[site][layer]) for layer in layers) / max(1, full)
+def _mean_share(
+    case: Case, models: Sequence[StudyModel], site: str, layers: Sequence[int]
+) -> float:
+    """The share of the heads of these layers that models have kept, on average."""
+
+    def heads(model: StudyModel) -> int:
+        return sum(len(model.heads.layers[site][layer]) for layer in layers)
+
+    return mean_over_settings(models, heads) / max(1, heads(case.full))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from headcount.study.cases import Case, by_setting, retained
+from headcount.study.cases import Case, by_setting, mean_heads, retained, setting_of
 from headcount.study.claims.verdict import Finding, Number, decide, undecided, untestable
 from headcount.study.results import StudyModel
 from headcount.study.score_model import Difference, paired_difference, unpaired_difference
@@ -53,19 +53,23 @@ def loss_with(
 def bleu_difference(
     models: Sequence[StudyModel], others: Sequence[StudyModel], twins: bool = False
 ) -> Difference:
-    """Mean test BLEU of models minus that of others; paired where sentence counts were kept."""
+    """Mean test BLEU of models minus that of others; paired where sentence counts were kept.
+
+    Models of a side differ in their seed alone, or each is compared with its own twin.
+    """
     sides = [[model.scores.sentences for model in side] for side in (models, others)]
     known = [[counts for counts in side if counts is not None] for side in sides]
     all_known = [len(side) for side in known] == [len(models), len(others)]
     if all_known and len({counts.test_set for side in known for counts in side}) == 1:
-        return paired_difference(known[0], known[1], twins=twins)
-    means = [mean([model.bleu or 0.0 for model in side]) for side in (models, others)]
+        settings = [setting_of(model) for model in models] if twins else ()
+        return paired_difference(known[0], known[1], twins=settings)
+    bleus = [[model.bleu or 0.0 for model in side] for side in (models, others)]
     halves = [
         mean([math.inf if m.scores.bleu_interval is None else m.scores.bleu_interval for m in side])
         for side in (models, others)
     ]
     lines = min((m.scores.lines or 0 for m in (*models, *others)), default=0)
-    return unpaired_difference(means[0], halves[0], means[1], halves[1], lines)
+    return unpaired_difference(bleus[0], halves[0], bleus[1], halves[1], lines)
 
 
 def decide_difference(
@@ -126,11 +130,6 @@ def nearest(
     groups = by_setting(models)
     inside = [group for group in groups if low <= mean_heads(group, sites) / total <= high]
     return min(inside, key=distance, default=[])
-
-
-def mean_heads(models: Sequence[StudyModel], sites: Sequence[str]) -> float:
-    """How many heads these models keep on average."""
-    return round(mean([retained(model, sites) for model in models]), 1)
 
 
 def span(total: int, low: float, high: float) -> str | None:

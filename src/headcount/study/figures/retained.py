@@ -12,8 +12,7 @@ from matplotlib.patches import Patch, Rectangle
 
 from headcount.pruning.methods import METHODS, method_named
 from headcount.role.head_roles import Role
-from headcount.study.cases import Case, by_setting, cases_of, functions_of, retained
-from headcount.study.claims.amounts import mean_heads
+from headcount.study.cases import Case, by_setting, cases_of, functions_of, mean_heads, retained
 from headcount.study.figures.drawing import (
     COLUMN,
     FAINT,

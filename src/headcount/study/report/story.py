@@ -18,10 +18,11 @@ from headcount.study.cases import (
     cases_of,
     first_seeds,
     functions_of,
+    mean_heads,
     nearest_heads,
     performers,
 )
-from headcount.study.claims.amounts import bleu_difference, mean, mean_heads, nearest
+from headcount.study.claims.amounts import bleu_difference, mean, nearest
 from headcount.study.claims.verdict import (
     FAILS,
     HOLDS,
@@ -82,7 +83,7 @@ def commands_left(results: StudyResults, explored: bool) -> list[tuple[str, str]
 
 
 def seeds_line(results: StudyResults) -> str:
-    """How many seeds each pruning has: `3 of enc-keep-10-exact, 1 of each other pruning`."""
+    """How many seeds each pruning has: `3 of en-fr-enc-keep-10-exact; 1 of each other pruning`."""
     groups = by_setting(model for model in results.models if model.kind == PRUNED)
     counts = [len(group) for group in groups]
     if len(set(counts)) <= 1:
