@@ -151,8 +151,8 @@ def test_functions_are_shown_for_the_first_seed_of_each_setting(tmp_path):
     names = [str(head) for head in FULL.heads(("enc",))]
     function = {"enc.0.0": [("positional", "-1", 0.95)]}
 
-    def pruned(name, kept, **more):
-        settings = {"method": "gates", "sites": ("enc",), "baseline": "full", "functions": function}
+    def pruned(name, kept, method="gates", **more):
+        settings = {"method": method, "sites": ("enc",), "baseline": "full", "functions": function}
         return PlantedModel(name, "pruned", keep(kept), **settings, **more)
 
     models = [
@@ -161,8 +161,14 @@ def test_functions_are_shown_for_the_first_seed_of_each_setting(tmp_path):
         pruned("p3", names[:30], penalty=0.01, seed=3),
         pruned("q", names[:10], penalty=0.03),
     ]
-    drawing = functions_figure(load_results(plant(tmp_path, models)))
-    assert list(dict.fromkeys(row["model"] for row in drawing.data)) == ["full", "p", "q"]
+    exact = [pruned(f"e{k}", names[:k], "exact", keep=k) for k in (16, 8, 4)]
+
+    def shown(models):
+        drawing = functions_figure(load_results(plant(tmp_path / str(len(models)), models)))
+        return list(dict.fromkeys(row["model"] for row in drawing.data))
+
+    assert shown([*models, exact[0]]) == ["full", "p", "q"]
+    assert shown([*models, *exact]) == ["full", "e16", "e8", "e4"]  # the method with most settings
 
 
 def test_animation(paper_like):

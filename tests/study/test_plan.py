@@ -230,8 +230,10 @@ def test_sources_without_a_parser_have_roles_without_relations(recipe: Path) -> 
     (recipe.with_name("train.yaml")).write_text("data: {corpus: builtin, source: fr, target: en}\n")
     roles = plan(recipe)["en-fr/full/roles"].command
     assert roles[-4:] == ("--relations", "none", "--sentences", "6")
-    (recipe.with_name("gold.conllu")).touch()
     recipe.write_text(recipe.read_text().replace("domain: talk", "conllu: gold.conllu"))
+    with pytest.raises(UserError, match=r"pair 'en-fr': .*gold\.conllu does not exist"):
+        load_study(recipe)
+    (recipe.with_name("gold.conllu")).touch()
     roles = plan(recipe)["en-fr/full/roles"].command
     assert roles[3:5] == ("--conllu", str(recipe.with_name("gold.conllu")))
     assert "--relations" not in roles

@@ -11,7 +11,7 @@ import shutil
 from html.parser import HTMLParser
 
 import pytest
-from planted import HOSTILE, PlantedModel, plant, plant_explorer
+from planted import HOSTILE, PlantedModel, keep, plant, plant_explorer
 from typer.testing import CliRunner
 
 import headcount
@@ -23,6 +23,7 @@ from headcount.role.head_roles import Example
 from headcount.role.result import Roles
 from headcount.study.report import page, write_report
 from headcount.study.report.page import embed
+from headcount.study.report.story import seeds_line
 from headcount.study.results import load_results
 
 runner = CliRunner()
@@ -246,3 +247,36 @@ def test_paper_gets_the_wide_figures(elements):
     sources = elements.all("source")
     assert sources
     assert all(source["media"].startswith("screen and") for source in sources)
+
+
+def of_seed(name: str, seed: int, penalty: float) -> PlantedModel:
+    layout = keep(["enc.0.0"])
+    return PlantedModel(
+        name, "pruned", layout, "gates", ("enc",), "full", penalty=penalty, seed=seed
+    )
+
+
+def test_seeds_are_counted_for_each_pruning(tmp_path):
+    once = [PlantedModel("full"), of_seed("a", 1, 0.01), of_seed("b", 1, 0.02)]
+    even = load_results(plant(tmp_path / "even", once))
+    assert seeds_line(even) == "1 of each pruning"
+    uneven = load_results(plant(tmp_path / "uneven", [*once, of_seed("a-seed2", 2, 0.01)]))
+    assert seeds_line(uneven) == "2 of a; 1 of each other pruning"
+    assert seeds_line(load_results(plant(tmp_path / "full", once[:1]))) == ""
+
+
+def test_models_that_are_not_there_yet_are_named(tmp_path):
+    study = plant(tmp_path, [PlantedModel("full"), of_seed("a", 1, 0.01)])
+    shutil.rmtree(study / "runs" / "a")
+    result = runner.invoke(app, ["report", str(study)])
+    assert "Not made yet: a." in result.output
+    assert result.exit_code == 0
+
+
+def test_published_studies_have_no_weights_to_show_attention_with(tmp_path):
+    study = plant(tmp_path / "study", [PlantedModel("full")])
+    sentences = tmp_path / "sentences.en"
+    sentences.write_text("A cat sleeps.\n")
+    result = runner.invoke(app, ["report", str(study), "--src", str(sentences)])
+    assert isinstance(result.exception, UserError)
+    assert "has no weights" in str(result.exception)
