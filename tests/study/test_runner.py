@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from headcount.cli import study as study_command
 from headcount.cli.console import remarks
 from headcount.cli.study import stage_lines
 from headcount.errors import UserError
@@ -90,6 +91,20 @@ def test_without_a_terminal_each_stage_says_that_it_begins_and_ends(
         "c: test, 3 of 3",
         "c: done in 0:00",
     ]
+
+
+def test_without_a_terminal_a_long_stage_is_not_silent(
+    task: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    monkeypatch.setattr(remarks, "print", lambda line, **_: lines.append(line.split(" ", 1)[1]))
+    monkeypatch.setattr(study_command, "QUIET_SECONDS", 0.4)
+    book = Book.open(task / "study", [make(task, "a", delay=1.5)])
+    runner = Runner(book, list(book.stages))
+    runner.run(stage_lines(runner))
+    between = lines[1:-1]
+    assert 1 <= len(between) <= 4
+    assert all(re.fullmatch(r"a: 0:0\d of about \d+:\d\d", line) for line in between)
 
 
 def test_a_changed_input_repeats_what_depends_on_it(task: Path) -> None:

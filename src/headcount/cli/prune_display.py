@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from headcount.run import Run
 
 
+MEASURABLE = 1.02
+"""A ceiling below this is within what timing is off by."""
+
+
 def plan_table(plan: Plan, title: str) -> Table:
     """One row per site, and one for all of them together."""
     from rich.table import Table
@@ -54,6 +58,12 @@ def plan_lines(plan: Plan) -> str:
         f" sentence now; predictions of half of everything are {costs.error:+.0%} off. At most: if"
         " all of it went, predicted, and if only multiply-adds counted."
     ]
+    if together.ceiling < MEASURABLE:
+        lines.append(
+            "The model without anything at these sites was hardly faster than the whole one: they"
+            " cost little time here, or other work on the machine hid it. On an idle machine the"
+            " plan is more exact."
+        )
     if plan.asked is not None and plan.percent is None:
         lines.append(
             f"{plan.asked:g} times as fast is out of reach: without anything at these sites the"

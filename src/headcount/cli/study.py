@@ -29,7 +29,10 @@ from headcount.errors import Interrupted
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from headcount.study.stages import Book, Runner
+    from headcount.study.stages import Book, Runner, Running
+
+QUIET_SECONDS = 60
+"""Without a terminal, how long a stage may run without a line."""
 
 
 def plan_table(book: Book, chosen: list[str]) -> Table:
@@ -50,19 +53,18 @@ def live_view(runner: Runner) -> RenderableType:
     done, total = len(runner.finished), len(runner.chosen)
     texts = [f"{done} of {total} stages done", f"about {clock(runner.seconds_left())} left"]
     lines: list[RenderableType] = [StatusLine(texts, done / max(1, total))]
-    for running in runner.running:
-        spent = time.monotonic() - running.began
-        expected = runner.book.estimate(running.name)
-        lines.append(Text(f"  {running.name}: {clock(spent)} of about {clock(expected)}"))
+    lines += [Text(f"  {_so_far(runner, running)}") for running in runner.running]
     return Group(*lines)
 
 
 def stage_lines(runner: Runner) -> Callable[[], None]:
     """What is called while stages run where there is no terminal: a line as each begins and ends.
 
-    `20:03:11 en-fr/full: train, 3 of 12`, then `20:09:40 en-fr/full: done in 6:29`.
+    `20:03:11 en-fr/full: train, 3 of 12`, then `20:09:40 en-fr/full: done in 6:29`; in between
+    `20:04:11 en-fr/full: 1:00 of about 6:00` every `QUIET_SECONDS`.
     """
     begun, ended = set(runner.finished), set(runner.finished)
+    told: dict[str, float] = {}
 
     def say(line: str) -> None:
         remarks.print(f"{time.strftime('%H:%M:%S')} {line}", soft_wrap=True)
@@ -76,8 +78,19 @@ def stage_lines(runner: Runner) -> Callable[[], None]:
             elif name in running - begun:
                 begun.add(name)
                 say(f"{name}: {runner.book.stages[name].kind}, {number} of {len(runner.chosen)}")
+        now = time.monotonic()
+        for each in runner.running:
+            if now - told.setdefault(each.name, each.began) >= QUIET_SECONDS:
+                told[each.name] = now
+                say(_so_far(runner, each))
 
     return draw
+
+
+def _so_far(runner: Runner, running: Running) -> str:
+    """`en-fr/full: 1:00 of about 6:00`."""
+    spent = clock(time.monotonic() - running.began)
+    return f"{running.name}: {spent} of about {clock(runner.book.estimate(running.name))}"
 
 
 def study(

@@ -239,7 +239,8 @@ def same_record(out: Path, now: Record) -> Record:
     taught = before.get("teacher") or now["teacher"]
     if now["teacher"] and taught["weights"] != now["teacher"]["weights"]:
         raise UserError(
-            f"{out} was begun with other weights of the teacher {taught['run']}.",
+            f"{out} was begun with the teacher {taught['run']} as it was then, not with"
+            f" {now['teacher']['run']} as it is.",
             "Choose another --out.",
         )
     if before.get("train_text", now["train_text"]) != now["train_text"]:
