@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from headcount.cli.console import LINE_SECONDS, SafeConsole, StageReporter, StatusLine, clock
-from headcount.cli.prune_display import plan_table
+from headcount.cli.prune_display import plan_lines, plan_table
 from headcount.cli.train import TrainingDisplay
 from headcount.config import TrainingConfig
 from headcount.heads import ALL_SITES
@@ -104,3 +104,12 @@ def test_a_plan_fits_80_columns() -> None:
         ["have"], ["keep"], ["parameters"], ["multiply-", "adds"], ["speed"], ["at", "most"],
         ["by", "counts"],
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("ceiling", "said"), [(1.0, True), (1.2, False)])
+def test_a_plan_says_where_a_ceiling_is_not_measurable(ceiling: float, said: bool) -> None:
+    costs = SimpleNamespace(engine="headcount", batch=1, beam=4, full=0.01, error=0.0)
+    plan = SimpleNamespace(
+        costs=costs, rows=[SimpleNamespace(ceiling=ceiling)], asked=None, percent=None
+    )
+    assert ("hardly faster than the whole one" in plan_lines(cast(Plan, plan))) is said
