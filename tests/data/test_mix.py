@@ -98,6 +98,7 @@ def test_the_same_mix_again_does_nothing(tmp_path: Path) -> None:
         ("first=nan,second=0.5", "en-fr", "first has a share of nan"),
         ("first=0.5,second", "en-fr", "second has no share"),
         ("first=half,second=0.5", "en-fr", "not a share"),
+        ("first,second,", "en-fr", "has an empty name"),
         ("first,second,first", "en-fr", "first is listed twice"),
         ("first,own", "en-fr", "own needs options of its own"),
         ("first,secnd", "en-fr", "no corpus 'secnd'. Did you mean 'second'"),

@@ -51,6 +51,8 @@ def parse_parts(text: str) -> list[Part]:
     parts = []
     for item in text.split(","):
         name, equals, share = item.strip().partition("=")
+        if not name:
+            raise UserError(f"'{text}' has an empty name.", "Is there a comma too many?")
         try:
             parts.append(Part(name, float(share) if equals else None))
         except ValueError as error:
