@@ -21,6 +21,8 @@ from headcount.files import write_json
 from headcount.heads import Head
 from headcount.role.head_roles import Example
 from headcount.role.result import Roles
+from headcount.run import resolve_run
+from headcount.study.explorer import read_explorer, write_explorer
 from headcount.study.report import page, write_report
 from headcount.study.report.page import embed
 from headcount.study.report.story import seeds_line
@@ -279,4 +281,14 @@ def test_published_studies_have_no_weights_to_show_attention_with(tmp_path):
     sentences.write_text("A cat sleeps.\n")
     result = runner.invoke(app, ["report", str(study), "--src", str(sentences)])
     assert isinstance(result.exception, UserError)
-    assert "has no weights" in str(result.exception)
+    assert "no weights" in str(result.exception)
+
+
+def test_attention_is_shown_of_the_models_that_have_weights(tmp_path):
+    study = plant(tmp_path, [PlantedModel("full"), of_seed("a", 1, 0.01)])
+    shutil.rmtree(study / "runs" / "full")
+    shutil.copytree(resolve_run("demo"), study / "runs" / "full")
+    results = load_results(study)
+    paths = write_explorer(results, {results.pairs[0].source: ["A cat sleeps."]})
+    assert [path.name for path in paths] == ["full.json"]
+    assert [model.model for model in read_explorer(results)] == ["full"]

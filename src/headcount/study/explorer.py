@@ -172,20 +172,24 @@ def write_explorer(
 ) -> list[Path]:
     """Sample the attention of a study's models; what is up to date stays as it is.
 
-    `lines` are the sentences for each source language; models of other languages are left out.
+    `lines` are the sentences for each source language. Models of other languages, and models whose
+    weights were left out when they were published, are not shown.
     """
+    readers = [
+        (model, sentences)
+        for model in explored_models(results)
+        if (sentences := lines.get(results.pair(model).source))
+    ]
+    loadable = [pair for pair in readers if (pair[0].folder / WEIGHTS).is_file()]
+    if readers and not loadable:
+        raise UserError(
+            f"{results.out}: its models have no weights, so that their attention cannot be shown.",
+            "Leave out --src: figures, tables and claims need none.",
+        )
     paths = []
-    for model in explored_models(results):
-        sentences = lines.get(results.pair(model).source)
-        if not sentences:
-            continue
+    for model, sentences in loadable:
         path = inside(results.out / EXPLORER, model.id, ".json")
         paths.append(path)
-        if not (model.folder / WEIGHTS).is_file():
-            raise UserError(
-                f"{model.folder} has no weights, so that its attention cannot be shown.",
-                "Leave out --src: figures, tables and claims need none.",
-            )
         made_from = _fingerprint(model.folder, sentences)
         if path.is_file() and read_json(path).get("made_from") == made_from:
             continue
