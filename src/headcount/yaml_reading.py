@@ -34,9 +34,14 @@ class _Loader(yaml.SafeLoader):
 
 def read_yaml(path: Path, required: bool = False) -> dict[str, Any]:
     """The settings of a YAML file: a mapping, empty where the file is, unless some are required."""
-    require_file(path)
+    return parse_yaml(require_file(path).read_bytes(), path, required)
+
+
+def parse_yaml(content: str | bytes, path: Path, required: bool = False) -> dict[str, Any]:
+    """The settings of YAML that is the content of `path`, or stands in it."""
     try:
-        settings = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        text = content if isinstance(content, str) else content.decode("utf-8")
+        settings = yaml.load(text, _Loader)
     except (yaml.YAMLError, ValueError, RecursionError, ArithmeticError) as error:
         reason = visible(" ".join(_reason(error).split()))
         raise UserError(f"{path} is not valid YAML: {reason}.", "Fix the file.") from error

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
 import torch
 
+from headcount import load_run, roles
+from headcount.role.head_roles import Criteria
 from headcount.role.kind import Setting, SiteBatch
-from headcount.role.rare_words import Frequencies, RareWords, rare_tokens
+from headcount.role.rare_words import Frequencies, RareWords, rare_tokens, token_counts
 from headcount.role.sentences import SentenceBatch
 
 #                  pad unk  <s> eos  4   5  6  7  8
@@ -58,3 +64,20 @@ def test_counts_and_chance() -> None:
     assert counts.totals.tolist() == [[0, 0], [0, 0], [4, 4]]
     assert counts.baselines().tolist() == [1 / 4, 2 / 4]
     assert counts.facts() == {"sentences": 1, "queries": 4}
+
+
+def test_tokens_are_counted_in_a_text_for_a_run_that_has_no_frequencies(tmp_path: Path) -> None:
+    lines = ["The cat sees the dog.", "The dog sleeps.", "A rhinoceros sees the cat."]
+    text = tmp_path / "text.en"
+    text.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    own = load_run("demo")
+    counts = Counter(token for line in lines for token in own.source_tokenizer.encode(line))
+    known = np.array([counts[token] for token in range(own.source_tokenizer.size)])
+    assert np.array_equal(token_counts(own.source_tokenizer, lines), known)
+    without = replace(own, source_frequencies=None)
+    criteria = Criteria(frequent=1)
+    found = roles(without, lines, relations=[], criteria=criteria, frequencies=text)
+    expected = roles(replace(own, source_frequencies=known), lines, relations=[], criteria=criteria)
+    assert found.to_json() == expected.to_json()
+    assert any(line.kind == "rare words" for line in found.best)
+    assert not any(line.kind == "rare words" for line in roles(without, lines, relations=[]).best)

@@ -14,7 +14,7 @@ def import_run(
     model: str = typer.Argument(
         ...,
         help="A folder, or a name on the Hugging Face hub, of a model of transformers."
-        " Families: {families}.",
+        " Families: {families}. Or a folder with a model of the Marian toolkit (.npz, .bin).",
     ),
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     languages: str | None = typer.Option(
@@ -32,7 +32,7 @@ def import_run(
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5."""
+    """Make a run of a model of transformers, such as OPUS-MT, NLLB, BART or T5, or of Marian."""
     from headcount.heads import SITES
     from headcount.interop.importing import import_run as import_model
     from headcount.interop.importing import parse_languages
@@ -57,11 +57,12 @@ def import_run(
     for note in imported.notes if not quiet else ():
         remarks.print(f"Note: {note}.", soft_wrap=True)
     counts = "  ".join(f"{site} {count}" for site, count in heads.items())
-    results.print(
-        f"{out}: heads {counts}. Logits equal the model's (largest difference"
-        f" {imported.difference:.1e}).",
-        soft_wrap=True,
+    compared = (
+        "Nothing to compare it with: Marian itself is not installed"
+        if imported.difference is None
+        else f"Logits equal the model's (largest difference {imported.difference:.1e})"
     )
+    results.print(f"{out}: heads {counts}. {compared}.", soft_wrap=True)
 
 
 COMPARED_LINES = 200

@@ -42,6 +42,11 @@ def roles(
     frequent: int = typer.Option(
         500, "--frequent", help="How many tokens count as frequent for the rare-words role."
     ),
+    frequencies: Path | None = typer.Option(
+        None,
+        "--frequencies",
+        help="Text like the training data, to count tokens in; for imported models.",
+    ),
     least: int | None = typer.Option(
         None, "--least", help="Instances that a syntactic role needs (default: 1; with all, 30)."
     ),
@@ -86,8 +91,8 @@ def roles(
     try:
         result = name_roles(
             run, text or src, conllu=conllu, reference=ref, sites=sites, relations=relations,
-            criteria=criteria, sentences=sentences, batch_tokens=batch_tokens,
-            processes=processes, seed=seed, save=save, progress=reporter,
+            frequencies=frequencies, criteria=criteria, sentences=sentences,
+            batch_tokens=batch_tokens, processes=processes, seed=seed, save=save, progress=reporter,
         )  # fmt: skip
     finally:
         reporter.close()

@@ -222,7 +222,7 @@ def remarks_on(result: Roles) -> list[str]:
             f"Rare words: in {_sentences(rare['sentences'])}, with {rare['queries']} tokens."
         )
     elif not data["frequencies"]:
-        lines.append("No rare words: the run keeps no token frequencies of its training data.")
+        lines.append("No rare words: the run has no token frequencies (see --frequencies).")
     elif any(head.site == "enc" for head in result.heads):
         frequent = result.criteria.frequent
         lines.append(f"No rare words: every token is among the {frequent} most frequent ones.")

@@ -1,4 +1,4 @@
-"""`headcount import`: a model of Hugging Face `transformers` becomes a run.
+"""`headcount import`: a model of Hugging Face `transformers`, or of Marian, becomes a run.
 
 Weights are read from safetensors where there are any, else from a pickle that may hold nothing
 but tensors (`weights_only`). No code that comes with a model is ever run.
@@ -37,6 +37,8 @@ from headcount.interop.families.adapter import (
     from_theirs,
     tie_of,
 )
+from headcount.interop.marian_file import find_marian_file
+from headcount.interop.marian_import import marian_run
 from headcount.interop.search_settings import model_config, run_config, search_config
 from headcount.model.embedding import sinusoids
 from headcount.model.transformer import blank_model
@@ -46,11 +48,14 @@ from headcount.run import Run, all_finite, load_run
 
 @dataclass(frozen=True)
 class Imported:
-    """A run, notes on what it does not keep of the model, and the largest difference of logits."""
+    """A run, notes on what it does not keep of the model, and the largest difference of logits.
+
+    There is no difference where there is no other program to compare with: Marian's own files.
+    """
 
     run: Run
     notes: list[str]
-    difference: float
+    difference: float | None
 
 
 def import_run(
@@ -65,7 +70,8 @@ def import_run(
 ) -> Imported:
     """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5.
 
-    `name` is a folder of this machine, or a name on the hub.
+    `name` is a folder of this machine, or a name on the hub. A folder may also hold a model file of
+    the Marian toolkit itself (`headcount.interop.marian_import`).
 
     The new run is loaded again and compared with the model before `out` exists; its logits must
     be the same to 1e-4. Languages (`languages` is both at once) are needed where a model knows
@@ -75,9 +81,16 @@ def import_run(
     out = Path(out)
     refuse_existing(out)
     progress("Reading the model", 0, 3)
+    pair = languages or (source_language, target_language)
+    marian = find_marian_file(Path(name))
+    if marian is not None:
+        run, notes = marian_run(marian, Languages(*pair), out)
+        with owned(out), atomic_folder(out) as folder:
+            run.save(folder)
+        progress("Reading the model", 3, 3)
+        return Imported(run, notes, None)
     with parsing(Path(name), "Fetch the model again."):  # settings of any type, any vocabulary
         family, checkpoint = _open(str(name))
-        pair = languages or (source_language, target_language)
         tokenizers = family.adapter.tokenizers(checkpoint, Languages(*pair, prefix))
         theirs = _load_model(checkpoint, family)
         progress("Reading the model", 1, 3)

@@ -15,7 +15,7 @@ from torch import Tensor
 from headcount.bootstrap import Bootstrap, groups_for
 from headcount.distribution import Workers, connect
 from headcount.errors import UserError
-from headcount.files import owned
+from headcount.files import owned, read_lines
 from headcount.heads import Head, parse_sites
 from headcount.model.decoding import GREEDY
 from headcount.model.recording import record
@@ -27,7 +27,7 @@ from headcount.role.examples import Looked, Sample, best_examples
 from headcount.role.head_roles import BestHead, Criteria, Example, HeadRoles
 from headcount.role.kind import Setting
 from headcount.role.parses import Text
-from headcount.role.rare_words import Frequencies
+from headcount.role.rare_words import Frequencies, token_counts
 from headcount.role.relations import PAPER_RELATIONS, canonical_relations, parse_relations
 from headcount.role.result import Roles
 from headcount.role.sentences import (
@@ -52,6 +52,7 @@ def roles(
     reference: Path | str | Sequence[str] | None = None,
     sites: str | Sequence[str] = "enc",
     relations: str | Sequence[str] | None = PAPER_RELATIONS,
+    frequencies: Path | str | None = None,
     criteria: Criteria | None = None,
     sentences: int | None = None,
     batch_tokens: int = BATCH_TOKENS,
@@ -68,6 +69,8 @@ def roles(
     reference   translations, for `dec` and `cross`; without them, the model's own
     sites       which attention, as a list or as text: "enc,dec"
     relations   which relations, likewise; None for all that occur, an empty list for none
+    frequencies text in which tokens are counted for rare words; without it, the run's own counts
+                of its training data, which a model of another toolkit does not have
     sentences   how many to use, spread evenly over the data; all by default
     processes   for parsing; by default it depends on the number of sentences
     seed        of the bootstrap
@@ -79,6 +82,9 @@ def roles(
     with connect() as workers, TemporaryDirectory() as scratch:
         if not isinstance(run, Run):
             run = load_run(run, workers.device)
+        if frequencies is not None:
+            lines = read_lines(Path(frequencies))
+            run = replace(run, source_frequencies=token_counts(run.source_tokenizer, lines))
         text = Text.read(source, conllu, reference, sentences)
         sites = parse_sites(",".join(name_list(sites)))
         relations = () if "enc" not in sites else parse_relations(relations)

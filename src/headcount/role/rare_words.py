@@ -8,14 +8,16 @@ in the order of frequency, so that a rare token which stands twice fills both pl
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from headcount.data.tokenizer import Tokenizer
 from headcount.role.kind import FREQUENCIES, PointingRole, Scores, Setting, SiteBatch, Wanted
 
 if TYPE_CHECKING:
@@ -27,6 +29,9 @@ FREQUENT = 500
 # of them is nothing special.
 THRESHOLD = 0.50
 RATIO = 2.0
+LINES = 1000
+"""Lines that are counted at a time."""
+
 RAREST, TWO_RAREST = "rarest", "two rarest"
 
 
@@ -56,6 +61,14 @@ class Frequencies:
     def to(self, device: torch.device | str) -> Frequencies:
         """The same on another device."""
         return Frequencies(self.counts.to(device), self.frequent.to(device))
+
+
+def token_counts(tokenizer: Tokenizer, lines: Iterable[str]) -> np.ndarray:
+    """How often each token stands in a text, `[vocabulary]` int64."""
+    counts, remaining = np.zeros(tokenizer.size, dtype=np.int64), iter(lines)
+    while chunk := list(islice(remaining, LINES)):
+        counts += np.bincount(tokenizer.encode_flat(chunk)[0], minlength=tokenizer.size)
+    return counts
 
 
 def rare_tokens(ids: Tensor, real: Tensor, frequencies: Frequencies) -> Wanted:
