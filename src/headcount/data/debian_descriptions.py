@@ -27,7 +27,9 @@ from headcount.errors import UserError
 from headcount.files import atomic_folder, one_at_a_time, read_json, read_lines, write_json
 from headcount.progress import Progress, silent
 
-LANGUAGES = ("fr", "de", "ru")
+LANGUAGES = {"fr": "fr", "de": "de", "ru": "ru", "zh": "zh_CN"}
+"""Languages, and what apt calls them."""
+
 RELEASES = ("oldstable", "stable", "testing")
 _CHECKSUMS = "sha256.json"
 
@@ -47,7 +49,10 @@ Dir::Etc::sourceparts "-";
 _ITEM = re.compile(r"(?:[*+o•·—–-]|\d+[.)])\s+")
 # A full stop ends a sentence where white space and a capital, a digit or an opening mark follow,
 # unless it stands behind a single letter ("e.g.", "z. B.") or another abbreviation.
-_SENTENCE_END = re.compile(r"[.!?…][\"”’)]*(?:\s?»)?\s+(?=[^\W\d_a-zß-ÿа-яё]|[\d\"“„«(])")
+_SENTENCE_END = re.compile(
+    r"[.!?…][\"”’)]*(?:\s?»)?\s+(?=[^\W\d_a-zß-ÿа-яё]|[\d\"“„«(])|[。！？]+[”’）]*\s*(?=.)"
+)
+_CHINESE = re.compile("[一-鿿]")
 _ABBREVIATION = re.compile(
     r"(?:\b[^\W\d_]|\b(?:approx|bzw|ca|cf|Dr|evtl|ex|incl|inkl|Mr|Mrs|No|resp|St|sog|usw|vs))\.$"
 )
@@ -55,12 +60,13 @@ _ABBREVIATION = re.compile(
 
 def descriptions_source(language: str, progress: Progress = silent) -> Source:
     """English package descriptions and their translations into one language."""
-    lists = fetch_lists(language, progress)
+    translated = LANGUAGES[language]
+    lists = fetch_lists(translated, progress)
 
     def read(progress: Progress) -> Iterator[Pair]:
         english, other = (
             read_descriptions(path for path in lists if path.name.endswith(f"-{name}"))
-            for name in ("en", language)
+            for name in ("en", translated)
         )
         for number, (md5, translation) in enumerate(other.items()):
             if number % 1000 == 0:
@@ -190,9 +196,14 @@ def align_descriptions(english: Sequence[str], other: Sequence[str]) -> Iterator
 
 def fit(left: Sequence[str], right: Sequence[str]) -> bool:
     """Whether two lists of texts could be translations of each other, judging by their lengths."""
-    lengths = (sorted((len(a), len(b))) for a, b in zip(left, right, strict=False))
+    lengths = (sorted(map(_length, texts)) for texts in zip(left, right, strict=False))
     alike = all(longer + 15 <= 2 * (shorter + 15) for shorter, longer in lengths)
     return alike and len(left) == len(right)
+
+
+def _length(text: str) -> int:
+    """Letters; a Chinese character stands for about three."""
+    return len(text) + 2 * len(_CHINESE.findall(text))
 
 
 def paragraphs(lines: Sequence[str]) -> list[list[str]]:

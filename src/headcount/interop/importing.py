@@ -18,6 +18,7 @@ from torch import Tensor
 from headcount.config import SearchConfig
 from headcount.errors import UserError
 from headcount.files import atomic_folder, owned, parsing
+from headcount.interop.argos_import import argos_difference, argos_run, is_argos
 from headcount.interop.checking import (
     LIMIT,
     largest_difference,
@@ -82,13 +83,12 @@ def import_run(
     refuse_existing(out)
     progress("Reading the model", 0, 3)
     pair = languages or (source_language, target_language)
-    marian = find_marian_file(Path(name))
-    if marian is not None:
-        run, notes = marian_run(marian, Languages(*pair), out)
+    foreign = _foreign_run(Path(name), Languages(*pair), out)
+    if foreign is not None:
         with owned(out), atomic_folder(out) as folder:
-            run.save(folder)
+            foreign.run.save(folder)
         progress("Reading the model", 3, 3)
-        return Imported(run, notes, None)
+        return foreign
     with parsing(Path(name), "Fetch the model again."):  # settings of any type, any vocabulary
         family, checkpoint = _open(str(name))
         tokenizers = family.adapter.tokenizers(checkpoint, Languages(*pair, prefix))
@@ -107,6 +107,19 @@ def import_run(
     loaded.folder = out
     progress("Reading the model", 3, 3)
     return Imported(loaded, [*tokenizers.notes, *notes], difference)
+
+
+def _foreign_run(folder: Path, languages: Languages, out: Path) -> Imported | None:
+    """A model of another toolkit than transformers, in memory, if the folder holds one."""
+    marian = find_marian_file(folder)
+    if marian is not None:
+        run, notes = marian_run(marian, languages, out)
+        return Imported(run, notes, None)
+    if is_argos(folder):
+        require_extra("ctranslate2")
+        run = argos_run(folder, languages, out)
+        return Imported(run, [], argos_difference(run, folder, make_sample(run)))
+    return None
 
 
 def parse_languages(text: str) -> tuple[str, str]:

@@ -3,9 +3,6 @@
 Marian's encoder is the paper's: post-norm layers, sinusoidal positions. Small models for browsers
 have the same encoder under a recurrent decoder (SSRU; Kim et al. 2019), which this package does
 not have: of these the encoder is kept, whose heads can be named.
-
-Marian's outputs begin with zeros instead of an embedding: vocabularies get one more row of zeros,
-the padding, which is also the start and is never written.
 """
 
 from __future__ import annotations
@@ -17,10 +14,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headcount.config import ModelConfig, SearchConfig
+from headcount.config import ModelConfig
 from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import inside, parsing
+from headcount.interop.assembling import (
+    MAX_POSITIONS,
+    assembled,
+    bias_with_padding,
+    padded_tokenizer,
+    sinusoidal_base,
+    with_padding,
+)
 from headcount.interop.families.adapter import (
     OUTPUT,
     OUTPUT_BIAS,
@@ -29,18 +34,10 @@ from headcount.interop.families.adapter import (
     activation_of,
 )
 from headcount.interop.marian_file import EMBEDDING, MarianFile, read_marian_file
-from headcount.interop.search_settings import model_config, run_config
-from headcount.interop.sentencepiece_model import read_sentencepiece, to_tokenizers
-from headcount.model.transformer import blank_model
-from headcount.run import Run, all_finite
+from headcount.interop.search_settings import model_config
+from headcount.interop.sentencepiece_model import read_sentencepiece
+from headcount.run import Run
 from headcount.yaml_reading import read_yaml
-
-PADDING = "<pad>"
-NEVER = -1e9
-"""The logit of the padding."""
-
-MAX_POSITIONS = 512
-"""Positions are computed, so that there is no limit; this is a generous one."""
 
 _USUAL: Mapping[str, Any] = {
     "type": "transformer",
@@ -80,21 +77,13 @@ def marian_run(path: Path, languages: Languages, out: Path) -> tuple[Run, list[s
     decoder = file.settings.get("transformer-decoder-autoreg", "self-attention")
     kept = decoder == "self-attention"
     _refuse_what_differs(file)
-    if not (languages.source and languages.target):
-        raise UserError(f"{path} does not say its languages.", "Add --languages, as in en-pt.")
     with parsing(path, "Fetch the model again."):
         config = _model_config(file.settings, kept)
-        source, target = _tokenizers(file)
-        model = blank_model(config, source.size, target.size, source.pad, None, target.pad)
-        for name, parameter in model.named_parameters():
-            tensor = _parameter(name, file.tensors)
-            if tensor.shape != parameter.shape or not all_finite(tensor):
-                raise ValueError(f"{name} is {list(tensor.shape)}, or not all of it is finite")
-            parameter.data = tensor
-    search = SearchConfig(normalisation="length", forbidden=(target.pad,) if kept else ())
-    pair, sizes = (languages.source, languages.target), (source.size, target.size)
+        parameters = file.tensors
+        run = assembled(
+            config, _tokenizers(file), lambda own: _parameter(own, parameters), languages, out
+        )
     lost = f"the decoder ({decoder}) is not kept: the run is an encoder without outputs"
-    run = Run(out, run_config(config, search, pair, sizes), model.eval(), source, target)
     return run, [] if kept else [lost]
 
 
@@ -113,20 +102,17 @@ def _refuse_what_differs(file: MarianFile) -> None:
 
 
 def _model_config(settings: Mapping[str, Any], decoder: bool) -> ModelConfig:
-    width = int(settings["dim-emb"])
-    pairs = width // 2
     return model_config(
         {
             "encoder_layers": settings["enc-depth"],
             "decoder_layers": settings["dec-depth"] if decoder else 0,
             "heads": settings["transformer-heads"],
-            "width": width,
+            "width": settings["dim-emb"],
             "ff_width": settings["transformer-dim-ffn"],
             "activation": activation_of(str(settings["transformer-ffn-activation"])),
             "norm": "post",
             "norm_epsilon": 1e-6,
-            # Marian's longest wavelength belongs to its last pair of neurons, not to one beyond it.
-            "position_base": 10000 ** (pairs / (pairs - 1)),
+            "position_base": sinusoidal_base(int(settings["dim-emb"])),
             "tie": "all" if settings.get("tied-embeddings-all") or not decoder else "target",
             "output_bias": decoder,
             "max_positions": MAX_POSITIONS,
@@ -137,11 +123,10 @@ def _model_config(settings: Mapping[str, Any], decoder: bool) -> ModelConfig:
 def _parameter(own: str, theirs: Mapping[str, Tensor]) -> Tensor:
     """One of our parameters from Marian's, which are `[inputs, outputs]` or `[1, outputs]`."""
     if own == OUTPUT_BIAS:
-        return torch.cat([theirs["decoder_ff_logit_out_b"][0], torch.tensor([NEVER])])
+        return bias_with_padding(theirs["decoder_ff_logit_out_b"][0])
     if own in (OUTPUT, SOURCE):
         side = "encoder" if own == SOURCE or "decoder_Wemb" not in theirs else "decoder"
-        table = theirs[EMBEDDING] if EMBEDDING in theirs else theirs[f"{side}_{EMBEDDING}"]
-        return torch.cat([table, torch.zeros(1, table.shape[1])])
+        return with_padding(theirs[EMBEDDING if EMBEDDING in theirs else f"{side}_{EMBEDDING}"])
     stack, layer, block, part = own.split(".", 3)
     prefix = f"{stack}_l{int(layer) + 1}_{_BLOCKS[block]}_"
     if part.startswith("norm."):
@@ -177,16 +162,7 @@ def _vocabularies(folder: Path) -> list[Path]:
 
 
 def _tokenizer(path: Path, size: int) -> Tokenizer:
-    proto = read_sentencepiece(path)
-    pieces = [piece.piece for piece in proto.pieces]
+    pieces = [piece.piece for piece in read_sentencepiece(path).pieces]
     if len(pieces) > size:
         raise UserError(f"{path} has {len(pieces)} pieces, the model {size}.", "Fetch both again.")
-    vocabulary = [*pieces, *[""] * (size - len(pieces)), PADDING]
-    return Tokenizer(
-        to_tokenizers(proto),
-        pad=size,
-        unk=pieces.index("<unk>"),
-        start=size,
-        eos=pieces.index("</s>"),
-        vocabulary=vocabulary,
-    )
+    return padded_tokenizer(path, [*pieces, *[""] * (size - len(pieces))])
