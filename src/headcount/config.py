@@ -319,8 +319,6 @@ class TrainingConfig(Section):
     """App. B.3."""
     adam_epsilon: Annotated[float, Field(gt=0)] = 1e-9
     """App. B.3."""
-    lazy_embeddings: bool = False
-    """Adam leaves the source embeddings of tokens that an update does not have as they are."""
     clip_norm: Annotated[float, Field(ge=0)] = 0.0
     """Gradients are clipped to this norm; 0: never."""
     label_smoothing: Share = 0.1

@@ -274,24 +274,11 @@ class Trainer:
             nn.utils.clip_grad_norm_(parameters, self.config.clip_norm)
         for group, settings in zip(self.groups, self.optimiser.param_groups, strict=True):
             settings["lr"] = group.learning_rate(number)
-        self._step()
+        self.optimiser.step()
         window.target_tokens += update.target_tokens
         window.source_tokens += update.source_tokens
         self.progress.update, self.progress.epoch = number, update.epoch
         self.progress.source_tokens += update.source_tokens
-
-    def _step(self) -> None:
-        """Adam's step; with `lazy_embeddings` rows of absent source tokens stay as they are."""
-        table = self.model.source_embedding.table.weight
-        if not self.config.lazy_embeddings or table.grad is None:
-            self.optimiser.step()
-            return
-        absent = ~table.grad.any(1)  # [vocabulary]
-        moments = [m for m in self.optimiser.state[table].values() if m.shape == table.shape]
-        kept = [(each, each[absent].clone()) for each in (table.data, *moments)]
-        self.optimiser.step()
-        for each, rows in kept:
-            each[absent] = rows
 
     def _window(self) -> Window:
         zeros = torch.zeros(2, dtype=torch.float64, device=self.workers.device)
