@@ -11,6 +11,7 @@ import pytest
 from headcount.data.corpora import fetch_corpus
 from headcount.data.debian_descriptions import (
     align_descriptions,
+    fit,
     list_items,
     paragraphs,
     read_descriptions,
@@ -181,3 +182,12 @@ def test_apt_without_a_debian_archive(shelf: Path, tmp_path: Path) -> None:
     (tmp_path / "bin/apt-get").write_text("#!/bin/sh\n")
     with pytest.raises(UserError, match="no package list of a Debian archive"):
         fetch_corpus("debian-descriptions", tmp_path / "out", "en-fr")
+
+
+def test_chinese_sentences_end_without_a_space_and_are_shorter() -> None:
+    text = "该软件包提供文档。它还包含示例！“完”"
+    assert sentences(text) == ["该软件包提供文档。", "它还包含示例！", "“完”"]
+    assert sentences("该软件包提供文档。") == ["该软件包提供文档。"]
+    english = ["This package provides the documentation.", "It also contains examples!"]
+    assert fit(english, ["该软件包提供文档。", "它还包含示例！"])
+    assert not fit(["This package provides the documentation."], ["文"])
