@@ -86,7 +86,9 @@ def main() -> None:
     packed = MODELS[arguments.model]
     with tempfile.TemporaryDirectory() as folder, PyPISimple(arguments.index) as client:
         page = client.get_project_page(packed.project)
-        [package] = [each for each in page.packages if each.filename.endswith(packed.ending)]
+        package = next((p for p in page.packages if p.filename.endswith(packed.ending)), None)
+        if package is None:
+            sys.exit(f"{packed.project} has no file that ends with {packed.ending}.")
         path = Path(folder) / "package"
         client.download_package(package, path)
         unpack(packed, path, arguments.out)

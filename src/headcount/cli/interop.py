@@ -14,7 +14,8 @@ def import_run(
     model: str = typer.Argument(
         ...,
         help="A folder, or a name on the Hugging Face hub, of a model of transformers."
-        " Families: {families}. Or a folder with a model of the Marian toolkit (.npz, .bin).",
+        " Families: {families}. Or a folder with a model of the Marian toolkit"
+        " (.npz, .bin), or a package of Argos Translate.",
     ),
     out: Path = typer.Option(..., "--out", help="The run folder to write."),
     languages: str | None = typer.Option(
@@ -32,7 +33,7 @@ def import_run(
     json: bool = JSON,
     quiet: bool = QUIET,
 ) -> None:
-    """Make a run of a model of transformers, such as OPUS-MT, NLLB, BART or T5, or of Marian."""
+    """Make a run of a model of transformers (OPUS-MT, NLLB, BART, T5, ...), Marian or Argos."""
     from headcount.heads import SITES
     from headcount.interop.importing import import_run as import_model
     from headcount.interop.importing import parse_languages
@@ -58,7 +59,7 @@ def import_run(
         remarks.print(f"Note: {note}.", soft_wrap=True)
     counts = "  ".join(f"{site} {count}" for site, count in heads.items())
     compared = (
-        "Nothing to compare it with: Marian itself is not installed"
+        "It was not compared with Marian"
         if imported.difference is None
         else f"Logits equal the model's (largest difference {imported.difference:.1e})"
     )

@@ -53,6 +53,7 @@ _SENTENCE_END = re.compile(
     r"[.!?…][\"”’)]*(?:\s?»)?\s+(?=[^\W\d_a-zß-ÿа-яё]|[\d\"“„«(])|[。！？]+[”’）]*\s*(?=.)"
 )
 _CHINESE = re.compile("[一-鿿]")
+_WIDE = re.compile("[一-鿿　-〿！-｠]")  # also Chinese punctuation: no space stands beside it
 _ABBREVIATION = re.compile(
     r"(?:\b[^\W\d_]|\b(?:approx|bzw|ca|cf|Dr|evtl|ex|incl|inkl|Mr|Mrs|No|resp|St|sog|usw|vs))\.$"
 )
@@ -230,7 +231,8 @@ def list_items(lines: Sequence[str]) -> list[str]:
         indent = len(line) - len(line.lstrip())
         bullet = _ITEM.match(text)
         if not bullet and items and least <= indent <= most:
-            items[-1] += f" {text}"
+            space = "" if _WIDE.search(items[-1][-1:]) and _WIDE.match(text) else " "
+            items[-1] += f"{space}{text}"
             continue
         items.append(text[bullet.end() :] if bullet else text)
         if bullet:

@@ -5,9 +5,9 @@
     FOLDER/sentencepiece.model
     FOLDER/metadata.json                  its languages
 
-A package (`.argosmodel`) is a zip file of such a folder. Models that were made of OPUS-MT are the
-paper's base Transformer. The run is compared with CTranslate2's own log-probabilities, computed in
-float32 from the same weights.
+A package (`.argosmodel`) is a zip file of such a folder. Models that were converted from OPUS-MT
+are the paper's base Transformer. The run is compared with CTranslate2's own log-probabilities,
+computed in float32 from the same weights.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from headcount.interop.assembling import (
     MAX_POSITIONS,
     assembled,
     bias_with_padding,
+    marian_position_base,
     padded_tokenizer,
-    sinusoidal_base,
     with_padding,
 )
 from headcount.interop.checking import LIMIT, Sample, largest_difference
+from headcount.interop.ctranslate2_export import open_translator
 from headcount.interop.families.adapter import OUTPUT, OUTPUT_BIAS, SOURCE, TARGET, Languages
 from headcount.interop.search_settings import model_config
 from headcount.model.embedding import sinusoids
@@ -62,7 +63,8 @@ Variables = Mapping[str, np.ndarray]
 
 def is_argos(folder: Path) -> bool:
     """Whether a folder is an unpacked package."""
-    return (folder / MODEL).is_file() and (folder / PIECES).is_file()
+    package = (folder / MODEL).is_file() and (folder / PIECES).is_file()
+    return package and not (folder / "config.json").is_file()  # that of a model of transformers
 
 
 def argos_run(folder: Path, languages: Languages, out: Path) -> Run:
@@ -71,12 +73,15 @@ def argos_run(folder: Path, languages: Languages, out: Path) -> Run:
     with parsing(path, _REMEDY):
         variables = read_variables(path)
         config = _model_config(variables)
-        if not languages.source:
-            languages = _languages(folder)
+        said = _languages(folder)
+        languages = Languages(languages.source or said.source, languages.target or said.target)
         names = _vocabularies(folder)
         tokenizers = tuple(padded_tokenizer(folder / PIECES, each) for each in names)
         assert len(tokenizers) == 2
-        return assembled(config, tokenizers, lambda own: _parameter(own, variables), languages, out)
+        weights = sum(array.size for array in variables.values())
+        return assembled(
+            config, tokenizers, lambda own: _parameter(own, variables), weights, languages, out
+        )
 
 
 def read_variables(path: Path) -> Variables:
@@ -97,7 +102,9 @@ def read_variables(path: Path) -> Variables:
     if version not in (5, 6):
         raise UserError(f"{path} has the format {version}.", "Formats 5 and 6 are supported.")
     if text() != "TransformerSpec":
-        raise UserError(f"{path} is not a translation model of the usual kind.", _REMEDY)
+        raise UserError(
+            f"{path} is not a Transformer with encoder and decoder.", "Only these are supported."
+        )
     take("<u4")  # the specification's revision
     stored: dict[str, np.ndarray] = {}
     for _ in range(int(take("<u4")[0])):
@@ -106,29 +113,30 @@ def read_variables(path: Path) -> Variables:
         kind, length = int(take("<u1")[0]), int(take("<u4")[0])
         data = take("<i1", length).tobytes()
         stored[name] = np.frombuffer(data, _TYPES[kind]).reshape(shape)
+    variables = {name: _unscaled(name, stored) for name in stored}
     for _ in range(int(take("<u4")[0])):
         alias, name = text(), text()
-        stored[alias] = stored[name]
-        if f"{name}_scale" in stored:
-            stored[f"{alias}_scale"] = stored[f"{name}_scale"]
-    return {name: _unscaled(name, stored) for name in stored}
+        variables[alias] = variables[name]
+    return variables
 
 
 def argos_difference(run: Run, folder: Path, sample: Sample) -> float:
     """The largest difference of log-probabilities from CTranslate2's, in float32."""
-    import ctranslate2
-
-    engine = ctranslate2.Translator(str(folder / MODEL.parent), compute_type="float32")
     source, target = run.source_tokenizer, run.target_tokenizer
     targets = [[token for token in row if token < target.pad] for row in sample.target.tolist()]
     settings = folder / MODEL.parent / "config.json"
-    adds_end = settings.is_file() and read_json(settings).get("add_source_eos", False)
+    with parsing(settings, _REMEDY):
+        adds_end = settings.is_file() and read_json(settings).get("add_source_eos", False)
     end = [] if adds_end else [source.eos]
-    scored = engine.score_batch(
-        [[source.tokens()[token] for token in [*tokens, *end]] for tokens in sample.sentences],
-        [[target.tokens()[token] for token in tokens] for tokens in targets],
-        max_input_length=0,
-    )
+    try:
+        scored = open_translator(folder / MODEL.parent, "float32").score_batch(
+            [[source.tokens()[token] for token in [*tokens, *end]] for tokens in sample.sentences],
+            [[target.tokens()[token] for token in tokens] for tokens in targets],
+            max_input_length=0,
+        )
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UserError(f"CTranslate2 cannot read {folder} ({reason}).", _REMEDY) from error
     with torch.inference_mode():
         inputs = padded([[target.start, *tokens] for tokens in targets], target.pad)
         logits = F.log_softmax(run.model(sample.source, inputs), -1)
@@ -142,8 +150,10 @@ def argos_difference(run: Run, folder: Path, sample: Sample) -> float:
 
 def _unscaled(name: str, stored: Variables) -> np.ndarray:
     scale = stored.get(f"{name}_scale")
-    if scale is None:  # settings are whole numbers without a dimension
+    if scale is None:  # settings have no dimension
         return stored[name].astype(np.float32) if stored[name].ndim else stored[name]
+    if stored[name].ndim != 2 or scale.size not in (1, len(stored[name])):
+        raise ValueError(f"{name} has {scale.size} scales")
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ValueError(f"{name} has scales that are not positive")
     return stored[name].astype(np.float32) / scale.reshape(-1, 1)
@@ -156,13 +166,15 @@ def _model_config(variables: Variables) -> ModelConfig:
             raise _unusual(name, variables)
     table = variables["encoder/position_encodings/encodings"]
     width = table.shape[1]
-    bases = [
-        10000.0,
-        sinusoidal_base(width),
-    ]  # as transformers computes Marian's, and as Marian does
+    if not table.size:
+        raise ValueError("no positions")
+    # As transformers computes Marian's positions, and as Marian does.
+    bases = (10000.0, marian_position_base(width))
     fitting = [b for b in bases if np.allclose(table, sinusoids(len(table), width, b), atol=1e-4)]
     if not fitting:
-        raise UserError("The model's positions are not Marian's sines and cosines.", _REMEDY)
+        raise UserError(
+            "The model's positions are not Marian's sines and cosines.", "Only these are supported."
+        )
     for stack in ("encoder", "decoder"):
         name = f"{stack}/scale_embeddings"  # a yes, or the factor
         factor = (
@@ -170,11 +182,10 @@ def _model_config(variables: Variables) -> ModelConfig:
         )
         if not np.isclose(factor, width**0.5):
             raise _unusual(name, variables)
-    layers = {
-        stack: 1
-        + max(int(n.split("/")[1][6:]) for n in variables if n.startswith(f"{stack}/layer_"))
-        for stack in ("encoder", "decoder")
-    }
+    activation = int(variables.get("encoder/activation", np.array(0)))
+    if activation not in range(len(_ACTIVATIONS)):
+        raise _unusual("encoder/activation", variables)
+    layers = {stack: _layers(stack, variables) for stack in ("encoder", "decoder")}
     return model_config(
         {
             "encoder_layers": layers["encoder"],
@@ -184,20 +195,28 @@ def _model_config(variables: Variables) -> ModelConfig:
             "width": width,
             "ff_width": len(variables["encoder/layer_0/ffn/linear_0/weight"]),
             "decoder_ff_width": len(variables["decoder/layer_0/ffn/linear_0/weight"]),
-            "activation": _ACTIVATIONS[int(variables.get("encoder/activation", np.array(0)))],
+            "activation": _ACTIVATIONS[activation],
             "norm": "post",
             "position_base": fitting[0],
             "tie": _tie(variables),
             "output_bias": True,
             "max_positions": MAX_POSITIONS,
-        }
+        },
+        where="the model's settings",
     )
+
+
+def _layers(stack: str, variables: Variables) -> int:
+    layers = 0
+    while f"{stack}/layer_{layers}/ffn/linear_0/weight" in variables:
+        layers += 1
+    return layers
 
 
 def _unusual(name: str, variables: Variables) -> UserError:
     return UserError(
         f"The model has {name}: {variables[name]}.",
-        "Only models with post-norm layers that were made of Marian's are supported.",
+        "Only models with post-norm layers that were converted from Marian's are supported.",
     )
 
 

@@ -32,29 +32,44 @@ def assembled(
     config: ModelConfig,
     tokenizers: tuple[Tokenizer, Tokenizer],
     parameter: Callable[[str], Tensor],
+    weights: int,
     languages: Languages,
     out: Path,
 ) -> Run:
-    """The run of a model whose parameters `parameter` gives by our names."""
+    """The run of a model whose parameters `parameter` gives by our names.
+
+    `weights` is how many there are in all: a model that would have more comes from a damaged file.
+    """
     source, target = tokenizers
     if not (languages.source and languages.target):
         raise UserError("The model does not say its languages.", "Add --languages, as in en-pt.")
-    model = blank_model(config, source.size, target.size, source.pad, None, target.pad)
+    layers = config.encoder_layers + config.decoder_layers
+    least = config.width * (source.size - 1 + layers * (4 * config.width + 2 * config.ff_width))
+    if least > weights:
+        raise ValueError(f"{weights} weights instead of {least} or more")
+    sizes = (source.size, target.size)
+    model = blank_model(config, *sizes, source.pad, None, target.pad)
     for name, own in model.named_parameters():
-        tensor = parameter(name)
-        if tensor.shape != own.shape or not all_finite(tensor):
-            raise ValueError(f"{name} is {list(tensor.shape)}, or not all of it is finite")
+        try:
+            tensor = parameter(name)
+        except RuntimeError as error:  # parts that do not fit together
+            raise ValueError(f"{name}: {error}") from error
+        if tensor.shape != own.shape:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}, not {list(own.shape)}")
+        if not all_finite(tensor):
+            raise ValueError(f"{name} has numbers that are not finite")
         own.data = tensor
     forbidden = (target.pad,) if config.decoder_layers else ()
     search = SearchConfig(normalisation="length", forbidden=forbidden)
-    pair, sizes = (languages.source, languages.target), (source.size, target.size)
+    pair = (languages.source, languages.target)
     return Run(out, run_config(config, search, pair, sizes), model.eval(), source, target)
 
 
-def sinusoidal_base(width: int) -> float:
-    """`position_base` where the longest wavelength is that of the last pair of neurons.
+def marian_position_base(width: int) -> float:
+    """`position_base` for Marian's positions.
 
-    Here it would be that of a pair beyond the last one.
+    Marian spreads wavelengths so that the last pair of neurons has the longest; `sinusoids` would
+    give that to the pair after the last.
     """
     pairs = width // 2
     return float(10000 ** (pairs / (pairs - 1)))

@@ -214,12 +214,15 @@ TIES = 100
 _LONGEST = 48
 
 
-def open_translator(folder: Path) -> Any:
+def open_translator(folder: Path, compute_type: str = "default") -> Any:
     """The engine with a model, on the CPU, with as many threads as torch has."""
     import ctranslate2
 
     ctranslate2.set_log_level(logging.ERROR)  # it warns of types that this machine has to convert
-    return ctranslate2.Translator(str(folder), device="cpu", intra_threads=torch.get_num_threads())
+    threads = torch.get_num_threads()
+    return ctranslate2.Translator(
+        str(folder), device="cpu", compute_type=compute_type, intra_threads=threads
+    )
 
 
 class Comparison:

@@ -1,4 +1,4 @@
-"""`headcount import`: a model of Hugging Face `transformers`, or of Marian, becomes a run.
+"""`headcount import`: a model of Hugging Face `transformers`, Marian or Argos becomes a run.
 
 Weights are read from safetensors where there are any, else from a pickle that may hold nothing
 but tensors (`weights_only`). No code that comes with a model is ever run.
@@ -72,7 +72,8 @@ def import_run(
     """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5.
 
     `name` is a folder of this machine, or a name on the hub. A folder may also hold a model file of
-    the Marian toolkit itself (`headcount.interop.marian_import`).
+    the Marian toolkit itself (`headcount.interop.marian_import`), with which nothing is compared,
+    or a package of Argos Translate (`argos_import`), which is compared with CTranslate2.
 
     The new run is loaded again and compared with the model before `out` exists; its logits must
     be the same to 1e-4. Languages (`languages` is both at once) are needed where a model knows
@@ -83,7 +84,7 @@ def import_run(
     refuse_existing(out)
     progress("Reading the model", 0, 3)
     pair = languages or (source_language, target_language)
-    foreign = _foreign_run(Path(name), Languages(*pair), out)
+    foreign = _foreign_run(Path(name), Languages(*pair, prefix), out)
     if foreign is not None:
         with owned(out), atomic_folder(out) as folder:
             foreign.run.save(folder)
@@ -112,6 +113,8 @@ def import_run(
 def _foreign_run(folder: Path, languages: Languages, out: Path) -> Imported | None:
     """A model of another toolkit than transformers, in memory, if the folder holds one."""
     marian = find_marian_file(folder)
+    if languages.prefix and (marian or is_argos(folder)):
+        raise UserError("--prefix is for models of transformers.", "Leave it out.")
     if marian is not None:
         run, notes = marian_run(marian, languages, out)
         return Imported(run, notes, None)

@@ -9,9 +9,11 @@ multiplied by: small translation models for browsers are stored so (Bogoychev et
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,20 @@ SETTINGS = "special:model.yml"
 EMBEDDING = "Wemb"
 _FLOAT32, _INTGEMM8 = 0x404, 0x4101
 _REMEDY = "Fetch the model again."
+LARGEST = 100
+"""How many times its size a compressed file may unpack to: weights do not compress well."""
+
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    RuntimeError,
+    EOFError,
+    OSError,
+    MemoryError,
+    SyntaxError,
+    TokenError,
+)
+"""What damaged `.npz` files raise."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +63,11 @@ def find_marian_file(folder: Path) -> Path | None:
         if path.is_file() and (path.suffix == ".npz" or _is_binary(path))
     ]
     if len(files) > 1:
-        names = " and ".join(path.name for path in files[:2])
-        raise UserError(f"{folder} holds two models, {names}.", "Leave one of them there.")
+        names = ", ".join(path.name for path in files)
+        raise UserError(
+            f"{folder} holds several models: {names}.",
+            "Put one of them, with its vocabulary, into a folder of its own.",
+        )
     return files[0] if files else None
 
 
@@ -56,21 +75,27 @@ def read_marian_file(path: Path) -> MarianFile:
     """Read a model; nothing in it is ever run."""
     with parsing(path, _REMEDY):
         settings, tensors = _read_npz(path) if path.suffix == ".npz" else _read_binary(path)
-    if SETTINGS in tensors or not settings:
+    if not settings:
         raise UserError(f"{path} has no settings of a Marian model.", _REMEDY)
     return MarianFile(path, parse_yaml(settings, path, required=True), tensors)
 
 
 def _is_binary(path: Path) -> bool:
+    if path.suffix != ".bin":
+        return False
     with path.open("rb") as handle:
-        return path.suffix == ".bin" and handle.read(8) == (1).to_bytes(8, "little")
+        return handle.read(8) == (1).to_bytes(8, "little")
 
 
 def _read_npz(path: Path) -> tuple[str, dict[str, Tensor]]:
     try:
+        with zipfile.ZipFile(path) as packed:
+            size = sum(member.file_size for member in packed.infolist())
+        if size > LARGEST * max(path.stat().st_size, 1):
+            raise ValueError(f"it would unpack to {size} bytes")
         with np.load(path, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
-    except (zipfile.BadZipFile, EOFError, OSError) as error:
+    except _UNREADABLE as error:
         raise ValueError(str(error)) from error
     settings = arrays.pop(SETTINGS, np.zeros(0, np.int8)).tobytes()
     floats = {name: array for name, array in arrays.items() if not name.startswith("special:")}

@@ -22,8 +22,8 @@ from headcount.interop.assembling import (
     MAX_POSITIONS,
     assembled,
     bias_with_padding,
+    marian_position_base,
     padded_tokenizer,
-    sinusoidal_base,
     with_padding,
 )
 from headcount.interop.families.adapter import (
@@ -31,7 +31,6 @@ from headcount.interop.families.adapter import (
     OUTPUT_BIAS,
     SOURCE,
     Languages,
-    activation_of,
 )
 from headcount.interop.marian_file import EMBEDDING, MarianFile, read_marian_file
 from headcount.interop.search_settings import model_config
@@ -44,15 +43,23 @@ _USUAL: Mapping[str, Any] = {
     "transformer-preprocess": "",
     "transformer-postprocess": "dan",
     "transformer-postprocess-top": "",
+    "transformer-postprocess-emb": "d",
     "transformer-ffn-depth": 2,
     "transformer-train-position-embeddings": False,
     "transformer-no-projection": False,
+    "transformer-pool": False,
+    "right-left": False,
     "transformer-tied-layers": [],
     "lemma-dim-emb": 0,
     "ulr": False,
 }
 """The only values that this package can compute with."""
 
+_ACTIVATIONS = ("relu", "swish")
+"""Marian's gelu is another function than that of other toolkits."""
+
+LARGEST_SETTINGS = 100_000
+"""Bytes of a settings file; a larger one is a vocabulary."""
 
 _BLOCKS = {"self_attention": "self", "cross_attention": "context", "feed_forward": "ffn"}
 _PARTS = {
@@ -79,9 +86,24 @@ def marian_run(path: Path, languages: Languages, out: Path) -> tuple[Run, list[s
     _refuse_what_differs(file)
     with parsing(path, "Fetch the model again."):
         config = _model_config(file.settings, kept)
-        parameters = file.tensors
+        tokenizers = _tokenizers(file, kept)
+        used: set[str] = set()
+        weights = sum(tensor.numel() for tensor in file.tensors.values())
         run = assembled(
-            config, _tokenizers(file), lambda own: _parameter(own, parameters), languages, out
+            config,
+            tokenizers,
+            lambda own: _parameter(own, file.tensors, kept, used),
+            weights,
+            languages,
+            out,
+        )
+        stacks = ("encoder_l", "decoder_l") if kept else "encoder_l"
+        unknown = [name for name in file.tensors if name.startswith(stacks) and name not in used]
+    unknown = [name for name in unknown if not name.endswith("_QuantMultA")]
+    if unknown:
+        raise UserError(
+            f"{path} has parameters that are not known here, such as {unknown[0]}.",
+            "Only Transformers with the usual layers are supported.",
         )
     lost = f"the decoder ({decoder}) is not kept: the run is an encoder without outputs"
     return run, [] if kept else [lost]
@@ -92,8 +114,14 @@ def _refuse_what_differs(file: MarianFile) -> None:
         if file.settings.get(name, usual) != usual:
             raise UserError(
                 f"{file.path} has {name}: {file.settings[name]}.",
-                f"Only {usual!r} is supported: a Transformer with post-norm layers.",
+                f"Only {usual!r} is supported.",
             )
+    activation = file.settings.get("transformer-ffn-activation")
+    if activation not in _ACTIVATIONS:
+        raise UserError(
+            f"{file.path} has transformer-ffn-activation: {activation}.",
+            f"Supported: {', '.join(_ACTIVATIONS)}.",
+        )
     if not (file.settings.get("tied-embeddings-all") or file.settings.get("tied-embeddings")):
         raise UserError(
             f"{file.path} has an output layer of its own.",
@@ -109,47 +137,68 @@ def _model_config(settings: Mapping[str, Any], decoder: bool) -> ModelConfig:
             "heads": settings["transformer-heads"],
             "width": settings["dim-emb"],
             "ff_width": settings["transformer-dim-ffn"],
-            "activation": activation_of(str(settings["transformer-ffn-activation"])),
+            "activation": settings["transformer-ffn-activation"],
             "norm": "post",
             "norm_epsilon": 1e-6,
-            "position_base": sinusoidal_base(int(settings["dim-emb"])),
+            "position_base": marian_position_base(int(settings["dim-emb"])),
             "tie": "all" if settings.get("tied-embeddings-all") or not decoder else "target",
             "output_bias": decoder,
             "max_positions": MAX_POSITIONS,
-        }
+        },
+        where="the model's settings",
     )
 
 
-def _parameter(own: str, theirs: Mapping[str, Tensor]) -> Tensor:
-    """One of our parameters from Marian's, which are `[inputs, outputs]` or `[1, outputs]`."""
+def _parameter(own: str, theirs: Mapping[str, Tensor], decoder: bool, used: set[str]) -> Tensor:
+    """One of our parameters from Marian's, which are `[inputs, outputs]` or `[1, outputs]`.
+
+    An encoder alone has one table, that of its inputs. The names are added to `used`.
+    """
     if own == OUTPUT_BIAS:
         return bias_with_padding(theirs["decoder_ff_logit_out_b"][0])
     if own in (OUTPUT, SOURCE):
-        side = "encoder" if own == SOURCE or "decoder_Wemb" not in theirs else "decoder"
-        return with_padding(theirs[EMBEDDING if EMBEDDING in theirs else f"{side}_{EMBEDDING}"])
+        return with_padding(
+            theirs[_table(theirs, "decoder" if own == OUTPUT and decoder else "encoder")]
+        )
     stack, layer, block, part = own.split(".", 3)
     prefix = f"{stack}_l{int(layer) + 1}_{_BLOCKS[block]}_"
     if part.startswith("norm."):
         norm = "ffn" if block == "feed_forward" else "Wo"
-        return theirs[f"{prefix}{norm}_ln_{'scale' if part == 'norm.weight' else 'bias'}"][0]
-    parts = [theirs[prefix + name] for name in _PARTS[part]]
-    return torch.cat([each[0] if part.endswith("bias") else each.T for each in parts])
+        names = [f"{prefix}{norm}_ln_{'scale' if part == 'norm.weight' else 'bias'}"]
+    else:
+        names = [prefix + name for name in _PARTS[part]]
+    used.update(names)
+    rows = part.endswith("bias") or part.startswith("norm.")
+    return torch.cat([theirs[name][0] if rows else theirs[name].T for name in names])
 
 
-def _tokenizers(file: MarianFile) -> tuple[Tokenizer, Tokenizer]:
-    sizes = file.settings["dim-vocabs"]
+def _table(theirs: Mapping[str, Tensor], side: str) -> str:
+    """The name of a side's embeddings."""
+    return EMBEDDING if EMBEDDING in theirs else f"{side}_{EMBEDDING}"
+
+
+def _tokenizers(file: MarianFile, decoder: bool) -> tuple[Tokenizer, Tokenizer]:
+    sides = ("encoder", "decoder") if decoder else ("encoder", "encoder")
     source, target = (
-        _tokenizer(path, int(size))
-        for path, size in zip(_vocabularies(file.path.parent), sizes, strict=True)
+        _tokenizer(path, len(file.tensors[_table(file.tensors, side)]))
+        for path, side in zip(_vocabularies(file.path.parent), sides, strict=True)
     )
-    return source, target
+    return source, source if not decoder else target
 
 
 def _vocabularies(folder: Path) -> list[Path]:
     """Source and target vocabulary: as a settings file in the folder says, or the only one."""
     for path in sorted(folder.glob("*.yml")):
+        if path.stat().st_size > LARGEST_SETTINGS:
+            continue  # a vocabulary
         names = read_yaml(path).get("vocabs")
         if isinstance(names, list) and len(names) == 2:
+            other = [name for name in names if not str(name).endswith(".spm")]
+            if other:
+                raise UserError(
+                    f"{folder} has a vocabulary that is not a SentencePiece model, {other[0]}.",
+                    "Only .spm is supported; of OPUS-MT take the model for transformers.",
+                )
             return [inside(folder, name) for name in names]
     models = sorted(folder.glob("*.spm"))
     if len(models) != 1:

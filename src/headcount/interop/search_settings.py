@@ -28,12 +28,14 @@ _NOT_KEPT = {
 }
 
 
-def model_config(settings: dict[str, Any], **changes: Any) -> ModelConfig:
-    """Settings that an adapter read from `config.json`, validated."""
+def model_config(
+    settings: dict[str, Any], where: str = "config.json", **changes: Any
+) -> ModelConfig:
+    """Settings that were read from the file `where`, validated."""
     try:
         return ModelConfig.model_validate({**settings, **changes})
     except ValidationError as error:
-        raise readable_error(error, "config.json", ModelConfig) from error
+        raise readable_error(error, where, ModelConfig) from error
 
 
 def search_config(generation: Any, positions: int) -> tuple[SearchConfig, list[str]]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from headcount.data.tokenizer import Tokenizer
+from headcount.errors import UserError
 from headcount.role.kind import FREQUENCIES, PointingRole, Scores, Setting, SiteBatch, Wanted
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def token_counts(tokenizer: Tokenizer, lines: Iterable[str]) -> np.ndarray:
     counts, remaining = np.zeros(tokenizer.size, dtype=np.int64), iter(lines)
     while chunk := list(islice(remaining, LINES)):
         counts += np.bincount(tokenizer.encode_flat(chunk)[0], minlength=tokenizer.size)
+    if not counts.any():
+        raise UserError("The text for --frequencies is empty.", "Give one like the training data.")
     return counts
 
 
