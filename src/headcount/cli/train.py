@@ -170,7 +170,7 @@ def train(
         None,
         "--start-from",
         help="Begin with the weights and tokenizers of this run; without its decoder where the"
-        " recipe has another one.",
+        " recipe has another one or another target language.",
     ),
     tensorboard: bool = typer.Option(
         False, "--tensorboard", help="Also write TensorBoard files (extra: tensorboard)."

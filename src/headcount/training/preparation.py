@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,9 +22,12 @@ from headcount.errors import UserError
 from headcount.files import TextFile, atomic_folder, one_at_a_time, read_json, write_json
 from headcount.progress import Progress
 from headcount.role.specialisation import Watched, parses_beside
+from headcount.run import SOURCE_TOKENIZER, TARGET_TOKENIZER
 from headcount.training.metrics import HeldOut
 
 TRAINED_ON = "trained_on.json"
+
+SIDES = ("source", "target")
 
 
 @dataclass(frozen=True)
@@ -128,17 +131,23 @@ def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
 
 
 def prepare_training(
-    data: DataConfig, training: TrainingConfig, progress: Progress, tokenizers: Path | None = None
+    data: DataConfig,
+    training: TrainingConfig,
+    progress: Progress,
+    tokenizers: Path | None = None,
+    sides: Sequence[str] = SIDES,
 ) -> Prepared:
     """Everything that training reads, prepared once and kept beside the corpus.
 
-    `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on).
+    `tokenizers` is a folder whose tokenisers are to be used (a run's, when it is trained on) for
+    the given sides; others are learned from the text.
     Trainings that begin at the same time on the same corpus wait for the first one to make it.
     """
     corpus = find_corpus(data, progress)
     folder = _writable(corpus)
     with one_at_a_time(folder / ".lock"):
-        return _prepare(corpus, folder, data, training, progress, tokenizers)
+        existing = {} if tokenizers is None else dict.fromkeys(sides, tokenizers)
+        return _prepare(corpus, folder, data, training, progress, existing)
 
 
 def _prepare(
@@ -147,7 +156,7 @@ def _prepare(
     data: DataConfig,
     training: TrainingConfig,
     progress: Progress,
-    tokenizers: Path | None,
+    tokenizers: Mapping[str, Path],
 ) -> Prepared:
     source, target = _tokenizers(corpus, data, folder, progress, tokenizers)
     key = hashlib.sha256((source.fingerprint() + target.fingerprint()).encode()).hexdigest()[:16]
@@ -185,11 +194,12 @@ def prepare_together(
     training: TrainingConfig,
     progress: Progress,
     tokenizers: Path | None = None,
+    sides: Sequence[str] = SIDES,
 ) -> Prepared:
     """`prepare_training` by several workers: the leader prepares, the others load the result."""
     if not workers.leader:
         workers.wait()
-    prepared = prepare_training(data, training, progress, tokenizers)
+    prepared = prepare_training(data, training, progress, tokenizers, sides)
     if workers.leader:
         workers.wait()
     return prepared
@@ -207,23 +217,27 @@ def _writable(corpus: Corpus) -> Path:
 
 
 def _tokenizers(
-    corpus: Corpus, data: DataConfig, folder: Path, progress: Progress, existing: Path | None
+    corpus: Corpus,
+    data: DataConfig,
+    folder: Path,
+    progress: Progress,
+    existing: Mapping[str, Path],
 ) -> tuple[Tokenizer, Tokenizer]:
-    if existing is not None:
-        return (
-            Tokenizer.load(existing / "tokenizer.src.json"),
-            Tokenizer.load(existing / "tokenizer.tgt.json"),
-        )
-    sides = (("source", data.source_vocabulary), ("target", data.target_vocabulary))
+    files = (SOURCE_TOKENIZER, TARGET_TOKENIZER)
+    sizes = (data.source_vocabulary, data.target_vocabulary)
     tokenizers: list[Tokenizer] = []
-    for number, (side, size) in enumerate(sides):
+    for number, (side, file, size) in enumerate(zip(SIDES, files, sizes, strict=True)):
+        if side in existing:
+            tokenizers.append(Tokenizer.load(existing[side] / file))
+            continue
         path = corpus.path("train", side)
         stat = path.stat()
         key = f"bpe-{path.name}-{size}-{stat.st_size}-{stat.st_mtime_ns}"
         if not (folder / key).is_dir():
-            progress("Learning BPE", number, len(sides))
+            progress("Learning BPE", number, len(SIDES))
             with atomic_folder(folder / key) as partial:
                 Tokenizer.train(TextFile(path), size).save(partial / "tokenizer.json")
         tokenizers.append(Tokenizer.load(folder / key / "tokenizer.json"))
-    progress("Learning BPE", len(sides), len(sides))
+    if len(existing) < len(SIDES):
+        progress("Learning BPE", len(SIDES), len(SIDES))
     return tokenizers[0], tokenizers[1]

@@ -45,6 +45,7 @@ from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import FINAL, HeldOut, dev_loss, tokens_seen, watch_heads
 from headcount.training.objective import Objective, cooldown, inverse_square_root
 from headcount.training.preparation import (
+    SIDES,
     Prepared,
     begun_from,
     check_text,
@@ -77,7 +78,8 @@ def train(
     `heads` gives each layer its own list of heads (a pruned run's, for Table 2's "from scratch").
     `start_from` is a run whose tokenizers and weights this training begins with; the optimiser and
     its schedule begin anew, and tokens are counted on. Where the recipe has a decoder of another
-    shape, the run's encoder and embeddings are taken and the decoder begins anew.
+    shape, the run's encoder and embeddings are taken and the decoder begins anew. Where it has
+    another target language, so do the target vocabulary, its embeddings and the output layer.
     """
     config = recipe if isinstance(recipe, Config) else load_recipe(Path(recipe), set)
     out = Path(out)
@@ -108,13 +110,14 @@ def train(
         elif earlier and heads is None:
             heads = load_heads(earlier, config.model)  # a pruned run has its own
         origin = earlier or (begun.folder if begun else None)
-        prepared = prepare_together(workers, config.data, config.training, progress, origin)
+        sides = SIDES[:1] if begun and _other_language(begun, config) else SIDES
+        prepared = prepare_together(workers, config.data, config.training, progress, origin, sides)
         if earlier:
             check_text(earlier, prepared)
         run = _new_run(config, out, prepared, heads, workers)
         if begun:
             _begin_with(run, begun)
-            differences = _other_decoder(begun, config)
+            differences = _other_language(begun, config) + _other_decoder(begun, config)
             if workers.leader and differences:
                 notice = f"The decoder begins anew: {start_from} has another {differences[0]}."
                 warnings.warn(Notice(notice), stacklevel=2)
@@ -294,6 +297,17 @@ def _starting_point(folder: Path | str, config: Config) -> Run:
     """The run that a training begins with, if its model is the recipe's, or all but the decoder."""
     run = load_run(folder)
     both_decode = run.config.model.decoder_layers and config.model.decoder_layers
+    if run.config.data.source != config.data.source:
+        raise UserError(
+            f"{folder} reads {run.config.data.source}, the recipe {config.data.source}.",
+            "Only the target language may differ.",
+        )
+    if _other_language(run, config) and config.model.tie in ("inputs", "all"):
+        raise UserError(
+            f"{folder} writes {run.config.data.target}, the recipe {config.data.target}, and both"
+            " sides share one vocabulary (model.tie).",
+            "A run with an embedding matrix for each side can begin anew on the target side.",
+        )
     allowed = DECODER_SHAPE if both_decode else ()
     for key, difference in _differences(
         "model", _with_whole_decoder(run.config), _with_whole_decoder(config)
@@ -312,22 +326,35 @@ def _other_decoder(begun: Run, config: Config) -> list[str]:
     return [difference for _, difference in _differences("model", *both)]
 
 
+def _other_language(begun: Run, config: Config) -> list[str]:
+    """In what the recipe's target language differs from that of the run a training begins with."""
+    before, now = begun.config.data.target, config.data.target
+    return [f"data.target ({before!r}, now {now!r})"] if before != now else []
+
+
 def _heads_to_begin_with(begun: Run, config: Config) -> HeadLayout:
     """The heads of the run that a training starts from, without those of another decoder."""
     heads = begun.model.heads
-    if not _other_decoder(begun, config):
+    if not _fresh_sides(begun, config):
         return heads
     return HeadLayout(
         {site: each for site, each in heads.layers.items() if stack_of(site) == "enc"}
     )
 
 
+def _fresh_sides(begun: Run, config: Config) -> tuple[str, ...]:
+    """Sides of the model that are not taken from the run that a training begins with."""
+    if _other_language(begun, config):
+        return "decoder", "target", "output"
+    return ("decoder",) if _other_decoder(begun, config) else ()
+
+
 def _begin_with(run: Run, begun: Run) -> None:
     """Take over the weights of a run, but for those of a decoder that has another shape now."""
     weights = begun.model.state_dict()
-    if _other_decoder(begun, run.config):
+    if sides := _fresh_sides(begun, run.config):
         fresh = run.model.state_dict()
-        weights = {name: (fresh if side_of(name) == "decoder" else weights)[name] for name in fresh}
+        weights = {name: (fresh if side_of(name) in sides else weights)[name] for name in fresh}
     run.model.load_state_dict(weights)
 
 
