@@ -110,7 +110,6 @@ def plant(
         "pairs": known,
         "models": listed,
         "versions": {"headcount": "0.1.0"},
-        "times": {"train": 12.0},
     }
     write_json(folder / "study.json", study)
     return folder

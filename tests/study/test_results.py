@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,10 @@ from planted import FULL, PlantedModel, closing_gates, heads, keep, plant
 
 from headcount.errors import UserError
 from headcount.heads import Head
+from headcount.run import load_run
 from headcount.study.cases import cases_of, first_seeds, functions_of, retained
 from headcount.study.results import load_results
-from headcount.study.score_model import ModelScores
+from headcount.study.score_model import ModelScores, score_model
 
 
 def test_whole_study(paper_like):
@@ -179,3 +181,34 @@ def test_damaged_scores_are_named(tmp_path: Path, stored: object) -> None:
     path.write_text(json.dumps(stored))
     with pytest.raises(UserError, match=r"full\.json does not hold what it should"):
         ModelScores.load(path)
+
+
+def test_times_are_those_of_the_stages_that_finished(paper_like, tmp_path):
+    folder = tmp_path / "study"
+    shutil.copytree(paper_like, folder)
+    assert load_results(folder).times == {}
+    (folder / "stages").mkdir()
+    for name, stamp in {"en-fr--full": {"seconds": 90.0}, "report": {"began": 1.0}}.items():
+        (folder / "stages" / f"{name}.json").write_text(json.dumps(stamp))
+    assert load_results(folder).times == {"en-fr/full": 90.0}
+
+
+def test_all_models_are_scored_on_the_same_dev_set(run_folder, tmp_path):
+    """Recipes say how many dev pairs a training looks at; a study's table must not depend on it."""
+    tiny_run = load_run(run_folder)
+    corpus = tmp_path / "corpus"
+    source, target = tiny_run.config.data.source, tiny_run.config.data.target
+    corpus.mkdir()
+    for split in ("train", "dev", "test"):
+        for side in (source, target):
+            lines = "".join(f"{'abc' * (1 + line % 5)} cab {line}\n" for line in range(40))
+            (corpus / f"{split}.{side}").write_text(lines)
+    losses = []
+    for count in (5, 40):
+        run = tmp_path / f"run-{count}"
+        shutil.copytree(tiny_run.folder, run)
+        training = tiny_run.config.training.model_copy(update={"dev_sentences": count})
+        config = tiny_run.config.model_copy(update={"training": training})
+        (run / "config.yaml").write_text(config.to_yaml())
+        losses.append(score_model(run, corpus, 2).dev_loss)
+    assert losses[0] == losses[1]

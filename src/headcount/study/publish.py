@@ -43,7 +43,6 @@ def write_manifest(study: StudyConfig, folder: Path) -> None:
                 "python": platform.python_version(),
                 **{name: version(name) for name in LIBRARIES if find_spec(name)},
             },
-            "times": before.get("times", {}),
         },
     )
     write_text(folder / "study.yaml", _yaml(study))
@@ -67,15 +66,9 @@ def _yaml(study: StudyConfig) -> str:
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False)
 
 
-def record_times(folder: Path) -> None:
-    """Put the seconds of every finished stage, and the sizes of corpora, into `study.json`."""
+def record_sizes(folder: Path) -> None:
+    """Put the sizes of corpora, which are known once they are there, into `study.json`."""
     stored = read_json(folder / STUDY)
-    stamps = {path.stem: read_json(path) for path in sorted((folder / "stages").glob("*.json"))}
-    stored["times"] = {
-        name.replace("--", "/"): stamp["seconds"]
-        for name, stamp in stamps.items()
-        if "seconds" in stamp
-    }
     for pair in stored["pairs"]:
         description = inside(folder / "corpora", pair["name"]) / "corpus.json"
         if description.exists():
@@ -84,5 +77,5 @@ def record_times(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    record_times(Path(sys.argv[1]))
+    record_sizes(Path(sys.argv[1]))
     write_report(Path(sys.argv[1]))

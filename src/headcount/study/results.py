@@ -2,13 +2,14 @@
 
 The layout is a contract with the code that runs a study:
 
-    study.json               title, created, pairs, models, versions, times (see `_parse`)
+    study.json               title, created, pairs, models, versions (see `_parse`)
     runs/<model id>/         run folders: config.yaml, heads.json, metrics.jsonl, analysis/, and
                              pruning.json where heads were pruned
     scores/<model id>.json   `ModelScores.to_json()` (`headcount.study.score_model`); beside it
                              <model id>.sentences.json, counts per sentence for paired tests
     bench.json               what `headcount bench --json` gives; optional
     explorer/<model id>.json attention on some sentences (`headcount.study.explorer`); optional
+    stages/<stage>.json      how long each finished stage took; optional
 
 Everything but `study.json` may be missing: models that have no run folder yet are left out, with
 those that come from them. A plain run folder is read as a study of that one model.
@@ -37,6 +38,7 @@ STUDY = "study.json"
 SCORES = "scores"
 BENCH = "bench.json"
 EXPLORER = "explorer"
+STAGES = "stages"
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,18 @@ def _parse(folder: Path, stored: Mapping[str, Any]) -> StudyResults:
         missing=tuple(str(entry["id"]) for entry in stored["models"] if entry not in present),
         bench=tuple(bench),
         versions={str(k): str(v) for k, v in (stored.get("versions") or {}).items()},
-        times={str(k): float(v) for k, v in (stored.get("times") or {}).items()},
+        times=stage_times(folder),
     )
+
+
+def stage_times(folder: Path) -> dict[str, float]:
+    """The seconds of every finished stage of a study: `en-fr/full/rank`."""
+    stamps = {path.stem: read_json(path) for path in sorted((folder / STAGES).glob("*.json"))}
+    return {
+        name.replace("--", "/"): float(stamp["seconds"])
+        for name, stamp in stamps.items()
+        if "seconds" in stamp
+    }
 
 
 def _check(where: Path, pairs: Sequence[PairInfo], models: Sequence[Mapping[str, Any]]) -> None:

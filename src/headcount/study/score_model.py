@@ -275,6 +275,10 @@ class ModelScores:
         write_json(path, self.to_json())
 
 
+DEV_SENTENCES = 1000
+"""Dev pairs for the loss of every model; recipes of trainings and prunings differ in theirs."""
+
+
 def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> ModelScores:
     """Translate test sentences and measure the dev loss, on a GPU where there is one."""
     device = default_device()
@@ -285,7 +289,8 @@ def score_model(run_folder: Path, corpus_folder: Path, sentences: int) -> ModelS
     references = [reference for _, reference in pairs]
     translations = translate_lines(run, [source for source, _ in pairs])
     data = data_config(run.config, corpus_folder).data
-    training = run.config.training.model_copy(update={"bleu_sentences": 0})
+    sizes = {"bleu_sentences": 0, "dev_sentences": DEV_SENTENCES}
+    training = run.config.training.model_copy(update=sizes)
     prepared = prepare_training(data, training, silent, tokenizers=run_folder)
     workers = Workers(device=device)
     return ModelScores(

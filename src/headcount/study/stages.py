@@ -27,6 +27,7 @@ from headcount.errors import UserError
 from headcount.files import read_json, write_json
 from headcount.processes import end_command_with_parent, threads_for
 from headcount.pruning.record import is_finished
+from headcount.study.results import STAGES
 from headcount.training.metrics import FILE as METRICS
 from headcount.training.metrics import read_metrics
 
@@ -102,7 +103,7 @@ class Book:
 
     def log_path(self, name: str) -> Path:
         """Where the stage's output goes."""
-        return self.folder / "stages" / f"{name.replace('/', '--')}.log"
+        return self.folder / STAGES / f"{name.replace('/', '--')}.log"
 
     def begin(self, name: str) -> list[str]:
         """Record that a stage begins; returns the command to run, which resumes a killed stage."""
@@ -143,7 +144,7 @@ class Book:
         return sum(timed) / len(timed) if timed else self.stages[name].seconds
 
     def _stamp_path(self, name: str) -> Path:
-        return self.folder / "stages" / f"{name.replace('/', '--')}.json"
+        return self.folder / STAGES / f"{name.replace('/', '--')}.json"
 
     def _hash(self, stage: Stage) -> str:
         digest = hashlib.sha256()
