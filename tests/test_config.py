@@ -168,6 +168,9 @@ def test_settings_that_are_gone_are_read_at_their_defaults_only() -> None:
             "[{name: tatoeba-en-fr, share: 1}, {name: builtin, share: 0}]",
             "the share of builtin is 0",
         ),
+        ("[]", r"data.corpus = \[\]: is an empty list; name a corpus"),
+        ("[{nam: builtin}]", "has a part with nam; each has a name"),
+        ("[{name: builtin, part: 1}]", "has a part with name, part; each has a name"),
     ],
 )
 def test_mistakes_in_lists_of_corpora_are_said_plainly(

@@ -94,12 +94,18 @@ class DataConfig(Section):
         """Report common mistakes before pydantic lists an error for every type."""
         if isinstance(value, str) and "," in value:
             raise ValueError("must be a list: [a, b], or with shares [{name: a, share: 0.5}, ...]")
+        if value == []:
+            raise ValueError("is an empty list; name a corpus, or write null beside data.folder")
         for part in value if isinstance(value, list) else ():
-            share = part.get("share") if isinstance(part, dict) else None
+            if not isinstance(part, dict):
+                continue
+            if part.keys() - {"name", "share"} or "name" not in part:
+                keys = ", ".join(str(key) for key in part) or "no keys"
+                raise ValueError(f"has a part with {keys}; each has a name and may have a share")
+            share = part.get("share")
             if isinstance(share, int | float) and not 0 < share <= 1:
-                name = part.get("name", "a corpus")
                 must = "it must be above 0 and at most 1"
-                raise ValueError(f"the share of {name} is {share:g}; {must}")
+                raise ValueError(f"the share of {part['name']} is {share:g}; {must}")
         return value
 
     @property

@@ -274,3 +274,19 @@ def test_the_two_kinds_of_recipes_are_told_apart(recipe: Path) -> None:
         load_recipe(recipe)
     with pytest.raises(UserError, match="headcount train"):
         load_study(recipe.with_name("train.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("corpora", "reason"),
+    [
+        ("[builtin, builtin]", "listed twice"),
+        ("[builtin, tatoeba-en-uk]", "tatoeba-en-uk"),
+        ("[{name: builtin, share: 0.5}, {name: tatoeba-en-fr, share: 0.4}]", "do not add up"),
+    ],
+)
+def test_a_study_of_corpora_that_cannot_be_mixed_leaves_nothing(
+    recipe: Path, tmp_path: Path, corpora: str, reason: str
+) -> None:
+    recipe.with_name("train.yaml").write_text(f"data: {{corpus: {corpora}, target: fr}}\n")
+    with pytest.raises(UserError, match=reason):
+        make_plan(load_study(recipe), tmp_path / "out")

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from headcount.cli import main
+
 RECIPE = """
 data: {corpus: builtin, source_vocabulary: 300, target_vocabulary: 300}
 model: {encoder_layers: 2, decoder_layers: 1, heads: 2, width: 16, ff_width: 32}
@@ -101,3 +103,20 @@ def test_a_training_that_was_told_to_stop_is_not_done(tmp_path: Path) -> None:
     assert (lines[-1]["kind"], lines[-1]["update"]) == ("final", 400)
     logged = [line["update"] for line in lines if line["kind"] == "train"]
     assert logged == list(range(5, 401, 5)), "resumed, not begun anew"
+
+
+def test_corpora_that_cannot_be_mixed_leave_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "train.yaml").write_text(RECIPE.replace("builtin", "[builtin, tatoeba-en-uk]"))
+    (tmp_path / "study.yaml").write_text(STUDY)
+    here = {"study.yaml", "train.yaml"}
+    estimate = ["train", str(tmp_path / "train.yaml"), "--estimate"]
+    for words in (command(tmp_path)[3:], estimate):
+        monkeypatch.setattr("sys.argv", ["headcount", *words])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert stop.value.code == 2
+        [line] = capsys.readouterr().err.splitlines()
+        assert "tatoeba-en-uk" in line
+        assert {path.name for path in tmp_path.iterdir()} == here

@@ -116,16 +116,17 @@ def study(
     from headcount.study.stages import Book, Runner, choose
 
     config = load_study(recipe)
+    plan = make_plan(config, out)  # before there is a folder: a recipe that cannot work leaves none
     with nullcontext() if dry_run else owned(out):
-        book = Book.open(out, make_plan(config, out))
+        book = Book.open(out, plan)
         chosen = choose(book, only, until)
         runner = Runner(book, chosen, jobs)
         if not dry_run:
             write_manifest(config, out)
             _run(runner, quiet)
     if dry_run and json:
-        plan = [{"stage": n, "done": book.done(n), "seconds": book.estimate(n)} for n in chosen]
-        print_json({"stages": plan, "seconds_left": runner.seconds_left()})
+        stages = [{"stage": n, "done": book.done(n), "seconds": book.estimate(n)} for n in chosen]
+        print_json({"stages": stages, "seconds_left": runner.seconds_left()})
     elif dry_run:
         results.print(plan_table(book, chosen))
         results.print(f"About {clock(runner.seconds_left())} to go.")

@@ -267,11 +267,14 @@ def _estimate(
 ) -> None:
     from headcount.bench.estimate import Machines, estimate
     from headcount.config import load_recipe
+    from headcount.training.preparation import check_corpora
 
     if recipe is None:
         raise UserError("There is no recipe.", "Name the one to estimate.")
     chosen = Machines(**{name: value for name, value in machines.items() if value is not None})
-    found = estimate(load_recipe(recipe, changes), chosen, length)
+    config = load_recipe(recipe, changes)
+    check_corpora(config.data)
+    found = estimate(config, chosen, length)
     if as_json:
         print_json(found.to_json())
         return

@@ -25,6 +25,7 @@ from headcount.study.recipe import (
 )
 from headcount.study.score_model import sentence_counts_path
 from headcount.study.stages import Stage
+from headcount.training.preparation import check_corpora
 
 HEADCOUNT = "headcount"
 
@@ -52,6 +53,7 @@ def make_plan(study: StudyConfig, folder: Path) -> list[Stage]:
 
 def _pair_stages(study: StudyConfig, pair: PairConfig, folder: Path) -> Iterator[Stage]:
     config = load_recipe(pair.recipe, pair.set)
+    check_corpora(config.data)
     _check_numbers(study.pruning_of(pair), pair, config)
     corpus, data = _corpus(pair, config, folder)
     yield from data

@@ -109,6 +109,13 @@ def _check_language(folder: Path, key: str, language: str) -> None:
         )
 
 
+def check_corpora(config: DataConfig) -> None:
+    """Refuse a list of corpora that cannot work: nothing is fetched or written for it."""
+    if config.folder is None and not isinstance(config.corpus, str | None):
+        parts = [Part(part.name, part.share) for part in config.parts]
+        check_parts(parts, f"{config.source}-{config.target}")
+
+
 def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
     """The folder that a recipe names, or its known corpus, fetched where it is not there yet."""
     pair = f"{config.source}-{config.target}"
@@ -122,8 +129,8 @@ def find_corpus(config: DataConfig, progress: Progress) -> Corpus:
         raise UserError("The recipe names no data.", "Set data.folder or data.corpus.")
     if isinstance(config.corpus, str):
         return cached_corpus(config.corpus, pair, config.pairs, progress)
+    check_corpora(config)
     parts = [Part(part.name, part.share) for part in config.parts]
-    check_parts(parts, pair)
     name = hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
     folder = corpus_cache(f"mix-{name}", pair, config.pairs)
     with one_at_a_time(folder.with_name(f".{folder.name}.lock")):
