@@ -1,10 +1,11 @@
-"""Put a trained run into the package as the demo's model: float16, with a model card.
+"""Put a trained run into the package as one of its models: float16, with a model card.
 
     python tools/ship_demo_model.py RUN --parts RUN ... --corpora CORPUS ... [--conllu GOLD.conllu]
+    python tools/ship_demo_model.py RUN --as demo-ru --parts RUN ... --corpora CORPUS ...
 
-RUN is a finished training of the last part, `recipes/demo-model-decoder.yaml`; `--parts` are the
-runs of the parts before it, in order, whose logs come first. Every CORPUS is the folder of one of
-its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
+RUN is a finished training of the last part, such as `recipes/demo-model-decoder.yaml`; `--parts`
+are the runs of the parts before it, in order, whose logs come first. Every CORPUS is the folder of
+one of its corpora, Tatoeba first: the card's scores come from their test sets, and its heads from
 Tatoeba's test set, parsed by spaCy, and from gold trees where they are given.
 """
 
@@ -14,6 +15,7 @@ import argparse
 import dataclasses
 import json
 import shutil
+from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -32,27 +34,16 @@ from headcount.training.metrics import FINAL, Metrics, read_metrics
 from headcount.translation import translate_lines
 
 CARD = """\
-# The demo's model
+# {title}
 
-English to French, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
-{decoder} decoder layers of {decoder_heads} heads, {width} wide. Trained in four parts,
+{languages}, {parameters:,} parameters: {encoder} encoder layers of {heads} heads,
+{decoder} decoder layers of {decoder_heads} heads, {width} wide. Trained in {parts} parts,
 
-    headcount train recipes/demo-model.yaml --out runs/demo-model-1
-    headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
-        --out runs/demo-model-2
-    headcount train recipes/demo-model-longer.yaml --start-from runs/demo-model-2 \\
-        --out runs/demo-model-3
-    torchrun --nproc-per-node 2 -m headcount train recipes/demo-model-decoder.yaml \\
-        --start-from runs/demo-model-3 --out runs/demo-model
+{story}
 
-for {updates:,} updates, {tokens:.1f} million source tokens. In the first three the decoder has one
-layer with one head, so that the encoder has to bring together what belongs together: its heads
-specialise. The last one puts a decoder of the usual kind onto that encoder and trains both.
 `config.yaml` is the resolved last recipe, `metrics.jsonl` the log of all parts; the weights are
-stored in float16. When the first part was trained, the first 2,070 updates had no joined pairs, and
-position biases beyond 8 tokens were one value until update 12,730. The third part began with
-weights that had been rounded to float16, and the rate of the last part fell as if it had 10,000
-updates until its update 5,000.
+stored in float16. {updates:,} updates, {tokens:.1f} million source tokens, {hours:.1f} hours by its
+log.{history}
 
 ## Scores
 
@@ -72,8 +63,7 @@ Encoder heads that meet the criteria of [docs/roles.md](../../../docs/roles.md),
 
 ## What it cannot do
 
-The model is small and knows everyday sentences and texts about software. It is here to be looked
-into, not to translate with.
+{limits}
 
 ## Training text
 
@@ -83,10 +73,78 @@ Made by `python tools/ship_demo_model.py`.
 """
 
 
+@dataclasses.dataclass(frozen=True)
+class Shipped:
+    """What a card says that is not measured: how the model came about and what to expect of it."""
+
+    title: str
+    languages: str
+    recipe: str
+    story: str
+    limits: str
+    history: str = ""
+    texts: str = ""
+    """Credits of text that is not a known corpus."""
+
+
+ONE_HEAD = """so that the encoder has to bring
+together what belongs together: its heads specialise. The last one puts a decoder of the usual kind
+onto that encoder and trains both."""
+
+CARDS = {
+    "demo": Shipped(
+        "The demo's model",
+        "English to French",
+        "demo-model-decoder.yaml",
+        """\
+    headcount train recipes/demo-model.yaml --out runs/demo-model-1
+    headcount train recipes/demo-model-further.yaml --start-from runs/demo-model-1 \\
+        --out runs/demo-model-2
+    headcount train recipes/demo-model-longer.yaml --start-from runs/demo-model-2 \\
+        --out runs/demo-model-3
+    torchrun --nproc-per-node 2 -m headcount train recipes/demo-model-decoder.yaml \\
+        --start-from runs/demo-model-3 --out runs/demo-model
+
+In the first three the decoder has one layer with one head, """
+        + ONE_HEAD,
+        """\
+The model is small and knows everyday sentences and texts about software. It is here to be looked
+into, not to translate with. No head points at rare words, at objects or at modifiers, and its
+positional heads spread their attention: the largest weight is 0.4 to 0.6 on average.""",
+        """
+When the first part was trained, the first 2,070 updates had no joined pairs, and position biases
+beyond 8 tokens were one value until update 12,730. The third part began with
+weights that had been rounded to float16, and the rate of the last part fell as if it had 10,000
+updates until its update 5,000.""",
+    ),
+    "demo-ru": Shipped(
+        "The Russian model",
+        "English to Russian",
+        "russian-model-decoder.yaml",
+        """\
+    headcount train recipes/russian-model.yaml --out runs/russian-1
+    headcount train recipes/russian-model-further.yaml --start-from runs/russian-1 \\
+        --out runs/russian-2
+    headcount train recipes/russian-model-decoder.yaml --start-from runs/russian-2 \\
+        --out runs/russian-model
+
+In the first two the decoder has one layer with one head, """
+        + ONE_HEAD,
+        """\
+The model is small and knows short everyday sentences. It is here to be looked into, not to
+translate with.""",
+        texts="""\
+- Tatoeba, English and Russian, short conversational sentences, 144,337 pairs, part of them joined
+  through a third language. Licence: CC-BY 2.0 FR, contributors of Tatoeba (tatoeba.org).""",
+    ),
+}
+
+
 def main() -> None:
     """Score the run, name its heads, and replace the package's model."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path)
+    parser.add_argument("--as", dest="name", choices=list(CARDS), default="demo")
     parser.add_argument("--parts", type=Path, nargs="+", required=True, help="the runs before it")
     parser.add_argument("--corpora", type=Path, nargs="+", required=True)
     parser.add_argument("--conllu", type=Path)
@@ -95,19 +153,20 @@ def main() -> None:
     with torch.no_grad():
         for parameter in run.model.parameters():
             parameter.copy_(parameter.half().float())
-    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / "demo-model-decoder.yaml")
+    card = CARDS[options.name]
+    recipe = load_recipe(Path(__file__).parents[1] / "recipes" / card.recipe)
     config = run.config.model_copy(update={"data": recipe.data})
     run = dataclasses.replace(run, config=config)
     log = whole_log([*options.parts, options.run])
-    card = make_card(run, log, options.corpora, options.conllu)
-    out = SHIPPED
+    text = make_card(card, run, log, options.corpora, options.conllu)
+    out = SHIPPED[options.name]
     shutil.rmtree(out, ignore_errors=True)
     with atomic_folder(out) as partial:
         run.save(partial)
         save_weights(run.model, partial / WEIGHTS, half=True)
         write_text(partial / METRICS, "".join(json.dumps(line) + "\n" for line in log))
-        write_text(partial / "README.md", card)
-    print(card)
+        write_text(partial / "README.md", text)
+    print(text)
 
 
 def whole_log(parts: list[Path]) -> list[Metrics]:
@@ -120,7 +179,9 @@ def whole_log(parts: list[Path]) -> list[Metrics]:
     return log
 
 
-def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | None) -> str:
+def make_card(
+    card: Shipped, run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | None
+) -> str:
     """The model card, everything in it measured on the spot."""
     scores = {folder.name: test_scores(run, folder) for folder in corpora}
     sentences = corpora[0] / f"test.{run.config.data.source}"
@@ -130,6 +191,13 @@ def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | 
     training = [line for line in log if "epoch" in line]
     config = run.config.model
     return CARD.format(
+        title=card.title,
+        languages=card.languages,
+        parts={3: "three", 4: "four"}[card.story.count("headcount train")],
+        story=card.story,
+        history=card.history,
+        limits=card.limits,
+        hours=seconds(log) / 3600,
         parameters=sum(parameter.numel() for parameter in run.model.parameters()),
         encoder=config.encoder_layers,
         heads=config.heads,
@@ -142,8 +210,14 @@ def make_card(run: Run, log: list[Metrics], corpora: list[Path], conllu: Path | 
         signature=next(iter(scores.values())).bleu.signature,
         total=run.model.heads.count("enc"),
         roles="\n\n".join(f"On {text}:\n\n{role_list(result)}" for text, result in heads.items()),
-        texts="\n".join(credit(part.name) for part in run.config.data.parts),
+        texts=card.texts or "\n".join(credit(part.name) for part in run.config.data.parts),
     )
+
+
+def seconds(log: list[Metrics]) -> float:
+    """How long all parts of a training took; each counts from its own beginning."""
+    clock = [float(line["seconds"]) for line in log if "seconds" in line]
+    return sum(now for now, after in pairwise([*clock, 0.0]) if after < now)
 
 
 def score_row(name: str, scores: Scores) -> str:

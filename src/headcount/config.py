@@ -30,7 +30,7 @@ REMOVED: dict[tuple[str, str], float] = {
     ("training", "embedding_rate"): 1.0,
     ("training", "sharpen"): 0.0,
 }
-"""Settings of earlier versions that no recipe used, and their defaults, which old runs have."""
+"""Settings of earlier versions that brought nothing, and their defaults, which old runs have."""
 
 Positive = Annotated[int, Field(gt=0, le=LARGEST)]
 Count = Annotated[int, Field(ge=0, le=LARGEST)]

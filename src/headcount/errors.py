@@ -6,14 +6,19 @@ import re
 import signal
 from pathlib import Path
 
-SHIPPED = Path(__file__).parent / "demo_model"
-"""The run that comes with the package, which users call `demo`."""
+SHIPPED = {
+    "demo": Path(__file__).parent / "demo_model",
+    "demo-ru": Path(__file__).parent / "demo_model_ru",
+}
+"""The runs that come with the package, by what users call them."""
 
 
 def _as_users_say(text: str) -> str:
-    """The shipped run by its name, and its files as "heads.json of demo": there is no demo/."""
-    text = re.sub(re.escape(str(SHIPPED)) + r"[/\\]([\w./\\-]*\w)", r"\1 of demo", text)
-    return text.replace(str(SHIPPED), "demo")
+    """A shipped run by its name, and its files as "heads.json of demo": there is no demo/."""
+    for name, folder in reversed(SHIPPED.items()):  # one folder's name begins with another's
+        text = re.sub(re.escape(str(folder)) + r"[/\\]([\w./\\-]*\w)", rf"\1 of {name}", text)
+        text = text.replace(str(folder), name)
+    return text
 
 
 class UserError(Exception):

@@ -71,11 +71,9 @@ class Run:
 
 
 def resolve_run(name: Path | str) -> Path:
-    """The folder of a run; `demo` is the one that comes with the package."""
+    """The folder of a run; `demo` and `demo-ru` are those that come with the package."""
     folder = Path(name)
-    if str(name) == "demo" and not (folder / CONFIG).is_file():
-        return SHIPPED
-    return folder
+    return folder if (folder / CONFIG).is_file() else SHIPPED.get(str(name), folder)
 
 
 def load_run(folder: Path | str, device: str | torch.device = "cpu") -> Run:

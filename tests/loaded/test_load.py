@@ -5,19 +5,26 @@ from __future__ import annotations
 import pytest
 
 import headcount
+from headcount.errors import SHIPPED, UserError
 from headcount.loaded import load as loading
 from headcount.run import load_run, resolve_run
 
 
-def test_demo_is_the_shipped_model(tmp_path, monkeypatch):
-    folder = resolve_run("demo")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_models_have_names(tmp_path, monkeypatch, name):
+    folder = resolve_run(name)
     if not (folder / "model.safetensors").is_file():
-        pytest.skip("this installation has no demo model")
-    assert headcount.load("demo").folder == folder
-    assert load_run("demo").folder == folder
+        pytest.skip(f"this installation has no {name} model")
+    assert headcount.load(name).folder == folder
+    assert load_run(name).folder == folder
+    assert (
+        str(UserError(f"{folder / 'heads.json'} is damaged."))
+        == f"heads.json of {name} is damaged."
+    )
+    assert str(UserError(f"{folder} is only read.")) == f"{name} is only read."
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "demo").mkdir()  # as `headcount demo` makes it: a study, not a run
-    assert resolve_run("demo") == folder
+    (tmp_path / name).mkdir()  # as `headcount demo` makes it: a study, not a run
+    assert resolve_run(name) == folder
 
 
 def test_an_imported_model_is_converted_once(tmp_path, monkeypatch, run_folder):

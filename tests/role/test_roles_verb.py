@@ -118,6 +118,13 @@ def test_the_shipped_model_is_called_demo(tmp_path: Path, monkeypatch: pytest.Mo
     assert not (resolve_run("demo") / "analysis").exists()
 
 
+def test_a_kind_that_no_head_has_is_said_with_the_nearest_head() -> None:
+    text = "The old woman who lives next door reads the letter that her son has written."
+    done = call("demo", "--text", text, "--relations", "none", "-q")
+    assert re.search(r"rare words heads\n  none; the nearest:\n  enc\.\d\.\d points", done.output)
+    assert "positional heads\n  none" not in done.output
+
+
 def test_a_text_that_is_too_short_says_so() -> None:
     done = call("demo", "--text", "Hi.", "--relations", "none", "-q")
     assert done.exit_code == 0, done.output

@@ -41,7 +41,9 @@ def explore(
 
 
 def attribute(
-    run: Path = typer.Argument(..., help="A run folder, or demo for the model that is shipped."),
+    run: Path = typer.Argument(
+        ..., help="A run folder, or a model that is shipped: demo, demo-ru."
+    ),
     src: Path = typer.Option(..., "--src", help="Source sentences, one per line."),
     ref: Path | None = typer.Option(
         None, "--ref", help="Their translations, for the decoder to read. Default: the model's own."

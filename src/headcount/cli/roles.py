@@ -12,7 +12,9 @@ from headcount.errors import UserError
 
 
 def roles(
-    run: Path = typer.Argument(..., help="A run folder, or demo for the model that is shipped."),
+    run: Path = typer.Argument(
+        ..., help="A run folder, or a model that is shipped: demo, demo-ru."
+    ),
     src: Path | None = typer.Option(None, "--src", help="Source sentences, one per line."),
     text: list[str] | None = typer.Option(
         None, "--text", help="A sentence to look at instead; may be given several times."

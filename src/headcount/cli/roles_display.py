@@ -16,6 +16,7 @@ from headcount.role.head_roles import BestHead, Example, HeadRoles, percent
 from headcount.role.positional import LEAST_QUERIES, best_offset, offset_name
 from headcount.role.relations import PAPER_RELATIONS
 from headcount.role.result import Roles
+from headcount.study.cases import nearest_heads
 
 if TYPE_CHECKING:
     from headcount.bootstrap import Interval
@@ -74,6 +75,10 @@ def show_named(result: Roles) -> None:
             if role.seen_best is not None:
                 results.print(f"            {example_line(role.seen_best)}")
         results.print("")
+    for kind, nearest in nearest_heads(result).items() if pairs else ():
+        results.print(Text(f"{kind} heads", style=f"bold {ROLES[kind].colour}"))
+        results.print("  none; the nearest:")
+        results.print(f"  {nearest}\n")
 
 
 def _why(result: Roles) -> str:

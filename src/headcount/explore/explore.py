@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from headcount.errors import UserError
+from headcount.errors import SHIPPED, UserError
 from headcount.files import read_lines
 from headcount.interop.checking import require_extra
 from headcount.loaded.load import load
@@ -97,7 +97,7 @@ def open_models(runs: Sequence[Run | Path | str], progress: Progress = silent) -
     for number, run in enumerate(runs):
         progress("Loading models", number, len(runs))
         model = load(run, progress=progress)
-        name = "demo" if str(run) == "demo" else model.folder.resolve().name
+        name = str(run) if str(run) in SHIPPED else model.folder.resolve().name
         while name in models:
             name += "'"
         models[name] = model

@@ -26,9 +26,9 @@ def load(
 ) -> Model:
     """Load a model to ask it questions about sentences.
 
-    name    a run folder; "demo" for the model that comes with the package; or a folder or hub name
-            of a model that `headcount import` knows: it is converted once and kept in the user's
-            cache folder
+    name    a run folder; "demo" or "demo-ru" for a model that comes with the package; or a folder
+            or hub name of a model that `headcount import` knows: it is converted once and kept in
+            the user's cache folder
     device  "cpu", "cuda"; without it, a GPU where there is one
     """
     if isinstance(name, Model) and device is None:

@@ -51,10 +51,10 @@ def demo_study(corpus: str | None, train: bool, minutes: float | None) -> StudyC
     if train:
         pair.recipe = recipes / "demo.yaml"
         settings += [] if minutes is None else [f"training.minutes={minutes}"]
-    elif not (SHIPPED / "model.safetensors").is_file():
+    elif not (SHIPPED["demo"] / "model.safetensors").is_file():
         raise UserError("This installation has no demo model.", "Use `headcount demo --train`.")
     else:
-        pair.run = SHIPPED
+        pair.run = SHIPPED["demo"]
     pair.set = (*pair.set, *settings)
     return study
 
