@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from headcount.cli import app
 from headcount.data.builtin import generate
 from headcount.data.conllu import format_sentence
-from headcount.heads import SITES, HeadTable
+from headcount.heads import SITES, Head, HeadTable
+from headcount.model.gating import remove_heads
 from headcount.run import Run, load_run
 
 
@@ -77,17 +78,37 @@ def test_export(imported: Path, text: Path, tmp_path: Path) -> None:
     assert (out / "model.bin").exists()
 
 
-def test_padded_heads_are_reported(imported: Path, tmp_path: Path) -> None:
-    from headcount.heads import Head
-    from headcount.model.gating import remove_heads
-
-    pytest.importorskip("ctranslate2", reason="needs headcount[ctranslate2]")
+def exported_without(imported: Path, folder: Path, gone: str, to: str) -> str:
+    """What `export` says to standard error of a run without these heads."""
     run = load_run(imported)
-    run.model = remove_heads(run.model, [Head("enc", 0, 1)])
-    run.save(tmp_path / "pruned")
+    run.model = remove_heads(run.model, [Head.parse(head) for head in gone.split()])
+    run.save(folder / "pruned")
     result = CliRunner().invoke(
-        app, ["export", str(tmp_path / "pruned"), "--to", "ctranslate2", "--out", f"{tmp_path}/out"]
+        app, ["export", f"{folder}/pruned", "--to", to, "--out", f"{folder}/out"]
     )
     assert result.exit_code == 0
-    assert "Heads of zeros added" in result.stderr
-    assert "prune --keep K --even" in result.stderr
+    return " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("gone", "zeros"),
+    [
+        ("enc.0.1", 1),
+        ("dec.0.1 dec.1.1", 2),  # even, but not as many as at cross
+        ("dec.0.1 dec.1.1 cross.0.1 cross.1.3", 0),
+    ],
+)
+def test_padded_heads_are_reported(imported: Path, tmp_path: Path, gone: str, zeros: int) -> None:
+    pytest.importorskip("ctranslate2", reason="needs headcount[ctranslate2]")
+    said = exported_without(imported, tmp_path, gone, "ctranslate2")
+    assert ("Heads of zeros added" in said) == bool(zeros)
+    if zeros:
+        assert f"Heads of zeros added, which cost time and space: {zeros}." in said
+        assert "for both kinds of attention in all layers of the decoder" in said
+        assert "`headcount prune --keep enc=K,dec=M,cross=M --even`" in said
+
+
+def test_no_pruning_spares_transformers_heads_of_zeros(imported: Path, tmp_path: Path) -> None:
+    said = exported_without(imported, tmp_path, "enc.0.1 enc.1.1", "transformers")
+    assert "space: 2. These models have as many heads in each layer as" in said
+    assert "--even" not in said

@@ -42,6 +42,11 @@ def total(heads: dict[str, list[list[int]]]) -> dict[str, int]:
     return {site: sum(map(len, layers)) for site, layers in heads.items()}
 
 
+NESTED = {
+    "enc": 2, "enc_ff": 4, "enc_layers": 2, "dec": 1, "cross": 1, "dec_ff": 3, "dec_layers": 3,
+}  # fmt: skip
+"""Three whole blocks of a decoder of six: one of each kind, as each must hold something."""
+
 METHODS: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
     "penalty": ({"penalty": 0.05}, None),
     "all close": ({"penalty": 9, "gate_learning_rate": 2.0}, {"enc": 0, "dec": 4, "cross": 4}),
@@ -70,6 +75,18 @@ METHODS: dict[str, tuple[dict[str, Any], dict[str, int] | None]] = {
         {"keep": {"enc_layers": 0, "dec_layers": 1}, "by": "random", "updates": 0},
         {"enc": 0, "enc_ff": 0, "enc_layers": 0, "dec_layers": 1},
     ),
+    "blocks and what they hold": ({"keep": NESTED, "ff_block": 4}, NESTED),
+    "the same by score": ({"keep": NESTED, "ff_block": 4, "by": "gradient", "updates": 4}, NESTED),
+    "the same at random": (
+        {"keep": NESTED, "ff_block": 4, "by": "random", "updates": 0, "seed": 5}, NESTED,
+    ),
+    "penalty on blocks": (
+        {
+            "penalty": 0.5, "sites": "enc,enc_ff,enc_layers", "ff_block": 4, "warmup": 1,
+            "gate_learning_rate": 2, "start": 0.3,
+        },
+        None,
+    ),
     "distilled gates": ({"penalty": 0.05, "distil": 0.9}, None),
     "distilled": ({"keep": 1, "by": "random", "distil_states": 1}, {"enc": 1, "dec": 4}),
 }  # fmt: skip
@@ -84,11 +101,20 @@ def test_a_pruned_run_is_a_run(name: str, baseline: Path, corpus: Path, tmp_path
     assert contents(baseline) == before
     counts = {site: run.model.heads.count(site) for site in ALL_SITES}
     assert total(record["heads"]) == counts
+    there = [str(head) for head in run.model.heads.heads(record["settings"]["sites"])]
+    assert record["kept"] == there
+    everything = [str(h) for h in load_run(baseline).model.heads.heads(SITES)]
+    assert {*record["kept"], *record["closed"]} >= {
+        head for head in everything if head.split(".")[0] in record["settings"]["sites"]
+    }
     if expected:
         assert counts | {s: n for s, n in expected.items() if n is not None} == counts
     if "keep" in given:
         keep = given["keep"]
-        assert len(record["kept"]) == (sum(keep.values()) if isinstance(keep, dict) else keep)
+        if isinstance(keep, dict):
+            assert counts | keep == counts, "as many as were asked for are there"
+        else:
+            assert sum(counts[site] for site in record["settings"]["sites"]) == keep
     if name == "even units":
         assert [len(blocks) for blocks in run.model.heads.layers["dec_ff"]] == [3, 3]
         assert [len(blocks) for blocks in run.model.heads.layers["enc_layers"]] == [1, 1]
@@ -104,6 +130,19 @@ def test_a_pruned_run_is_a_run(name: str, baseline: Path, corpus: Path, tmp_path
     if given.get("updates") != 0:
         lines = read_metrics(tmp_path / "out" / "metrics.jsonl")
         assert [line for line in lines if line["kind"] == "train"]
+
+
+@pytest.mark.parametrize("by", ["exact", "gradient", "random"])
+def test_more_than_the_blocks_can_hold_is_refused(
+    by: str, baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before anything is prepared or measured, and nothing is left behind."""
+    monkeypatch.setattr(process, "prepare_together", None)
+    settings = quick(keep="enc=3,enc_ff=1,enc_layers=2", ff_block=4, by=by)
+    said = "enc=3 needs 2 and enc_ff=1 needs 1 of the whole blocks at enc_layers, but only 2 stay"
+    with pytest.raises(UserError, match=said):
+        prune(baseline, corpus, tmp_path / "out", settings)
+    assert not (tmp_path / "out").exists()
 
 
 def test_gates_are_logged(baseline: Path, corpus: Path, tmp_path: Path) -> None:

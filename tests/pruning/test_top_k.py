@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headcount.heads import Head
-from headcount.pruning.top_k import TopKGates, gumbel, hard_top_k, soft_top_k
+from headcount.pruning.selection import hard_top_k
+from headcount.pruning.top_k import TopKGates, gumbel, soft_top_k
 
 scores = st.lists(st.floats(-30, 30), min_size=1, max_size=20)
 temperatures = st.sampled_from([5.0, 1.0, 0.3, 0.05])

@@ -85,7 +85,7 @@ def totals(sizes: Sizes, fills: bool, moves: bool) -> dict[str, tuple[Tensor, Te
         depth = torch.tensor(float(layers))
         if moves:
             depth = _depth([[own[site, n].present for site in sites] for n in range(layers)])
-        heads = [size.units for (site, _), size in own.items() if site in SITES]
+        heads = [size.present * size.units for (site, _), size in own.items() if site in SITES]
         most = torch.stack([one, *heads]).amax()
         for site in sites:
             sums[site] = depth, depth * most if site in SITES else sums[site][1]

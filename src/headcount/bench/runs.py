@@ -200,13 +200,18 @@ def bench(
                 (run.folder / WEIGHTS).stat().st_size,
                 *peaks,
                 timings[number],
-                1 - encoder_products(run.model, lengths) / full_encoder,
-                1 - translation_products(run.model, lengths, targets) / full,
+                removed(encoder_products(run.model, lengths), full_encoder),
+                removed(translation_products(run.model, lengths, targets), full),
             )
         )
     if memory:
         progress("Memory", len(runs), len(runs))
     return measured
+
+
+def removed(products: int, of: int) -> float:
+    """The share of multiply-adds that is gone; of a first run that has none, nothing is."""
+    return 1 - products / of if of else 0.0
 
 
 def bench_lines(run: Path, src: Path | None, sentences: int) -> list[str]:

@@ -87,6 +87,7 @@ def export(
 ) -> None:
     """Write a run for another engine, load it there and compare it with the run."""
     from headcount.files import read_lines
+    from headcount.interop.export import EXPORTS
     from headcount.interop.export import export as export_run
 
     lines = list(islice(read_lines(src), COMPARED_LINES)) if src else []
@@ -98,9 +99,8 @@ def export(
         return
     if exported.padded_heads and not quiet:
         remarks.print(
-            f"{to} has the same number of heads in every layer. Heads of zeros added, which cost"
-            f" time and space: {exported.padded_heads}. `headcount prune --keep K --even` prunes so"
-            " that ctranslate2 needs none.",
+            f"Heads of zeros added, which cost time and space: {exported.padded_heads}."
+            f" {EXPORTS[to].padding}",
             soft_wrap=True,
         )
     if exported.padded_units and not quiet:

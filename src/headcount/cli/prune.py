@@ -26,7 +26,8 @@ SITES = typer.Option(
     None,
     "--sites",
     help="What is pruned: heads of enc, dec, cross; units of feed-forward networks, enc_ff, dec_ff;"
-    " whole blocks, enc_layers, dec_layers; or several. Default: those of --keep, else enc.",
+    " whole blocks, enc_layers, dec_layers; or several. Default: those of --keep; with --speedup"
+    " all that the run has; else enc.",
 )
 FF_BLOCK = typer.Option(
     None, "--ff-block", min=1, help="Units that are pruned together. Default: as the run has it."
@@ -37,7 +38,12 @@ TRAIN_ONLY = typer.Option(
     help="Which weights may change: encoder; decoder; encoder,decoder; gates (none). Default: the"
     " side whose heads are pruned.",
 )
-EVEN = typer.Option(False, "--even", help="With --keep: the same number in each layer of a site.")
+EVEN = typer.Option(
+    False,
+    "--even",
+    help="With --keep: the same number in each layer of a site. Sites may still differ:"
+    " dec=4,cross=8.",
+)
 UPDATES = typer.Option(None, "--updates", help="At most this many updates in all.")
 FINETUNE = typer.Option(
     None, "--finetune", help="The last of them, with heads held fixed. Default: a third."
@@ -153,11 +159,12 @@ def prune(
     quiet: bool = QUIET,
 ) -> None:
     """Prune attention heads: learn which ones to keep, or go by a score; then remove the rest."""
+    given = locals()  # the options, before anything else has a name here
     from headcount.cli.train import live_display
     from headcount.pruning.plan import make_plan
     from headcount.pruning.prune import prune as prune_run
     from headcount.pruning.record import read_record, remarks_on
-    from headcount.pruning.settings import make_settings
+    from headcount.pruning.settings import PruneSettings, make_settings
     from headcount.run import load_config, resolve_run
 
     if plan:
@@ -176,31 +183,9 @@ def prune(
         raise UserError("There is no folder for the pruned run.", "Name it with --out.")
     if no_finetune:
         refuse(context, TRAINING, "--no-finetune")
+    options = {name: value for name, value in given.items() if name in PruneSettings.model_fields}
     settings = make_settings(
-        penalty=penalty,
-        keep=keep,
-        speedup=speedup,
-        engine=engine,
-        batch=batch,
-        by=by,
-        even=even,
-        sites=sites,
-        ff_block=ff_block,
-        train_only=train_only,
-        from_scratch=from_scratch,
-        updates=training_updates(updates, finetune, no_finetune),
-        finetune=finetune,
-        steps=steps,
-        learning_rate=learning_rate,
-        gate_learning_rate=gate_learning_rate,
-        warmup=warmup,
-        batch_tokens=batch_tokens,
-        precision=precision,
-        distil=distil,
-        teacher=teacher,
-        distil_states=distil_states,
-        minutes=minutes,
-        seed=seed,
+        **options | {"updates": training_updates(updates, finetune, no_finetune)}
     )
     config = load_config(resolve_run(run))
     training = settings.resolved(config).training(config.training, resolve_run(run))

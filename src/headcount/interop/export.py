@@ -171,14 +171,20 @@ def _to_onnx(run: Run, folder: Path, result: Exported) -> Check:
 
 @dataclass(frozen=True)
 class Export:
-    """A format: the extra that it needs, its precisions, and what writes it."""
+    """A format: the extra that it needs, its precisions, and what writes it.
+
+    `padding` says where it needs heads of zeros, and how to do without.
+    """
 
     name: str
     help: str
     extra: str
     write: Callable[[Run, Path, Exported], Check]
     precisions: tuple[str, ...] = ("float32",)
+    padding: str = ""
 
+
+_AS_BEFORE = "These models have as many heads in each layer as the run had before it was pruned."
 
 EXPORTS: Registry[Export] = Registry(
     "format",
@@ -189,14 +195,18 @@ EXPORTS: Registry[Export] = Registry(
             "ctranslate2",
             _to_ctranslate2,
             ("float32", "int8", "int16", "float16", "bfloat16", "int8_float16", "int8_bfloat16"),
+            "ctranslate2 has one number of heads, at least 1, for all layers of the encoder, and"
+            " one for both kinds of attention in all layers of the decoder. A run that keeps them"
+            " like that needs no zeros: `headcount prune --keep enc=K,dec=M,cross=M --even`.",
         ),
         Export(
             "transformers",
             "the family of models that the run was imported from; MarianMT for others",
             "marian",
             _to_transformers,
+            padding=_AS_BEFORE,
         ),
-        Export("marian", "MarianMT of transformers", "marian", _to_marian),
+        Export("marian", "MarianMT of transformers", "marian", _to_marian, padding=_AS_BEFORE),
         Export("onnx", "graphs of the encoder and of a decoder step", "onnx", _to_onnx),
     ],
 )

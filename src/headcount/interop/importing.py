@@ -69,7 +69,7 @@ def import_run(
     prefix: str = "",
     progress: Progress = silent,
 ) -> Imported:
-    """Make a run of a model of Hugging Face transformers, such as OPUS-MT, NLLB, BART or T5.
+    """Make a run of a model of transformers (OPUS-MT, NLLB, BART, T5, ...), Marian or Argos.
 
     `name` is a folder of this machine, or a name on the hub. A folder may also hold a model file of
     the Marian toolkit itself (`headcount.interop.marian_import`), with which nothing is compared,

@@ -13,8 +13,7 @@ from torch import Tensor
 from headcount.errors import Notice
 from headcount.heads import Head
 from headcount.progress import Progress
-from headcount.pruning.selection import Request, Selection
-from headcount.pruning.top_k import hard_top_k
+from headcount.pruning.selection import Quotas, Request, Selection
 from headcount.ranking.lrp.rules import LrpOptions
 from headcount.ranking.measures import LRP, MEASURES
 from headcount.ranking.rank import Provenance, random_scores, rank, weights_hash
@@ -30,7 +29,7 @@ SENTENCES = 300
 
 
 class ScoredHeads(Selection):
-    """Keeps `budgets[i]` heads of each group `groups[i]`, those with the best scores.
+    """Keeps `budgets[i]` heads of each group `groups[i]`, those with the best scores (`Quotas`).
 
     Over `updates` updates the others are masked in `steps` equal steps, the lowest score first,
     so that the model can adapt in between.
@@ -50,9 +49,7 @@ class ScoredHeads(Selection):
         super().__init__(heads, device)
         self.updates, self.steps = updates, steps
         self.scores = torch.tensor([scores[head] for head in self.heads], dtype=torch.float64)
-        self._open = torch.zeros(len(self.heads), dtype=torch.bool)
-        for group, budget in zip(groups, budgets, strict=True):
-            self._open[list(group)] = hard_top_k(self.scores[list(group)], budget)
+        self._open = Quotas(self.heads, groups, budgets).best(self.scores)
         order = torch.sort(self.scores, stable=True).indices.tolist()
         self.closing = [i for i in order if not self._open[i]]
         """Indices of the heads to close, in the order in which they are closed."""
@@ -93,8 +90,9 @@ class ScoredHeads(Selection):
         return self._open.to(self.device)
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """How many are open now."""
-        return {"open": int(self.gates().sum())}
+        """How many are there now: open, in a block that is open."""
+        gates = self.gates()
+        return {"open": int((gates * gates[self.blocks]).sum())}
 
 
 def seeded_scores(

@@ -164,6 +164,12 @@ class HardConcreteGates(Selection):
         expected = self.prices * self.distribution.open_probability(self.logits)
         return self.weight * rise * expected.sum()
 
+    def _there(self, probabilities: Tensor) -> Tensor:
+        """The probabilities that heads are there: that they are open, and so is their block."""
+        alone = torch.tensor([i == block for i, block in enumerate(self.blocks)])
+        block = probabilities[self.blocks].masked_fill(alone.to(probabilities.device), 1.0)
+        return probabilities * block
+
     def sides(self) -> Tensor:
         """Each gate's state: 1 open, -1 closed, 0 undecided."""
         logits = self.logits.detach()
@@ -197,11 +203,14 @@ class HardConcreteGates(Selection):
         return quiet >= self.patience and bool((self._sides != 0).all())
 
     def metrics(self) -> dict[str, float | list[float]]:
-        """Expected and actual number of open heads, undecided ones, each open probability."""
+        """How many heads are there, expected and actual; undecided ones; open probabilities.
+
+        A head in a block that is closed is not there.
+        """
         probabilities = self.distribution.open_probability(self.logits.detach())
         return {
-            "expected_open": float(probabilities.sum()),
-            "open": int(self.is_open().sum()),
+            "expected_open": float(self._there(probabilities).sum()),
+            "open": len(self.kept()),
             "undecided": int((self.sides() == 0).sum()),
             "open_probability": [round(p, 4) for p in probabilities.tolist()],
         }

@@ -2,8 +2,10 @@
 
 Multiply-adds and parameters follow from the numbers that stay; time is predicted from prices that
 are measured in an engine (`bench.costs`). Which heads will stay is not known yet: the plan keeps
-the first ones, evenly over the layers, which makes no difference to arithmetic, and of whole
-blocks those of the lowest layers.
+the first ones, evenly over the blocks that stay, and the lowest blocks. An engine that computes
+what is there takes the same time for others. In one that fills up what is missing, this is close to
+the best case: the lowest blocks make whole layers, and an even number of heads leaves none to be
+filled up; what a pruning chooses may be slower.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from headcount.bench.costs import Costs, least, measure_costs
-from headcount.heads import BLOCKS, HeadLayout
+from headcount.heads import BLOCKS, Head, HeadLayout
 from headcount.model.arithmetic import count_parameters, translation_products
 from headcount.model.decoding import GREEDY
 from headcount.model.gating import with_layout
 from headcount.progress import Progress, silent
 from headcount.pruning.process import check_corpus
-from headcount.pruning.settings import check_heads, make_settings
+from headcount.pruning.selection import Quotas, check_room
+from headcount.pruning.settings import budgets, check_heads, make_settings
 from headcount.pruning.timed import timed_sentences
 from headcount.run import Run, open_run, regroup
 from headcount.translation import translate_tokens
@@ -30,6 +35,7 @@ from headcount.translation import translate_tokens
 class Row:
     """One site, or all together.
 
+    have, keep            how many the model has, and how many the model that is priced has left
     parameters, products  the share that would go
     speedup               predicted
     product_ceiling       if all of it went, and multiply-adds were all that counts (Amdahl)
@@ -57,7 +63,7 @@ class Plan:
     costs    the price list that times are predicted from
     rows     one for each site and, of several, one for all together
     asked    how many times as fast the model is to be, where that was asked for
-    percent  of everything at the sites that may then stay, kept evenly; None: it is out of reach
+    percent  of everything at the sites that may then stay (`with_share`); None: out of reach
     """
 
     costs: Costs
@@ -73,9 +79,14 @@ class Plan:
 
 
 def plan_rows(
-    run: Run, sources: Sequence[Sequence[int]], keep: Mapping[str, int | None], costs: Costs
+    run: Run,
+    sources: Sequence[Sequence[int]],
+    keep: Mapping[str, int] | None,
+    costs: Costs,
+    sites: Sequence[str],
+    even: bool = False,
 ) -> list[Row]:
-    """One row for each site of `keep`, the number that stays there (None: not said), and a total.
+    """One row for each site, where `keep` says how many stay (None: not said), and a total.
 
     Multiply-adds are those of translating `sources` greedily, with the run's own translations.
     """
@@ -85,16 +96,15 @@ def plan_rows(
     full = translation_products(model, *lengths)
     parameters = count_parameters(model)
 
-    def row(name: str, kept: Mapping[str, int | None]) -> Row:
+    def row(name: str, sites: Sequence[str]) -> Row:
         smaller = layout
-        for site, number in kept.items():
-            smaller = smaller if number is None else keep_first(smaller, site, number)
-        gone = least(layout, kept)
-        numbers = [number for number in kept.values() if number is not None]
+        if keep is not None:
+            smaller = with_numbers(layout, {site: keep[site] for site in sites}, even)
+        gone = least(layout, sites)
         return Row(
             name,
-            sum(layout.count(site) for site in kept),
-            sum(numbers) if len(numbers) == len(kept) else None,
+            sum(layout.count(site) for site in sites),
+            None if keep is None else sum(smaller.count(site) for site in sites),
             1 - count_parameters(with_layout(model, smaller)) / parameters,
             1 - translation_products(model, *lengths, smaller) / full,
             costs.speedup(smaller),
@@ -102,8 +112,8 @@ def plan_rows(
             costs.speedup(gone),
         )
 
-    rows = [row(site, {site: number}) for site, number in keep.items()]
-    return rows if len(rows) == 1 else [*rows, row("together", keep)]
+    rows = [row(site, [site]) for site in sites]
+    return rows if len(rows) == 1 else [*rows, row("together", sites)]
 
 
 def make_plan(
@@ -123,34 +133,38 @@ def make_plan(
 
     The dev set of the corpus `train` is what multiply-adds are counted and times measured with.
     With `speedup` the numbers are those of the largest model that is so many times as fast, if the
-    same share of everything stays at each site; without either the plan says what each of the
-    sites could give at most.
+    same share of everything stays at each site (`with_share`); without either the plan says what
+    each of the sites could give at most.
     """
     run = open_run(baseline)
     aim = {"penalty": 0.0} if keep is None and speedup is None else {}
     settings = make_settings(
         **aim, keep=keep, speedup=speedup, even=even, sites=sites, ff_block=ff_block
     )
-    settings = settings.resolved(run.config)
+    settings = settings.resolved(run.config, run.model.heads)
     run = regroup(run, settings.ff_block)
     layout = run.model.heads
     check_heads(settings, layout, str(run.folder))
+    check_room(layout.heads(settings.sites), *budgets(settings, layout))
     check_corpus(run, Path(train))
     sources = timed_sentences(run, Path(train), batch or 1)
     costs = measure_costs(
         run, sources, settings.sites, engine=engine or "headcount", batch=batch or 1,
         progress=progress,
     )  # fmt: skip
-    numbers: dict[str, int | None] = dict.fromkeys(settings.sites)
     percent = None if speedup is None else largest_share(layout, settings.sites, costs, speedup)
+    numbers: dict[str, int] | None = None
     if percent is not None:
-        numbers = {site: layout.count(site) * percent // 100 for site in settings.sites}
-    if isinstance(settings.keep, dict):
-        numbers |= {site: settings.keep[site] for site in settings.sites}
+        smaller = with_share(layout, settings.sites, percent)
+        numbers = {site: smaller.count(site) for site in settings.sites}
+    elif isinstance(settings.keep, dict):
+        numbers = {site: settings.keep[site] for site in settings.sites}
     elif settings.keep is not None:  # sites that compete: in proportion
         share = settings.keep / len(layout.heads(settings.sites))
         numbers = {site: round(share * layout.count(site)) for site in settings.sites}
-    return Plan(costs, plan_rows(run, sources, numbers, costs), speedup, percent)
+        even = False  # the layers of a site have the same number, or as nearly as can be
+    rows = plan_rows(run, sources, numbers, costs, settings.sites, even)
+    return Plan(costs, rows, speedup, percent)
 
 
 def largest_share(
@@ -158,25 +172,48 @@ def largest_share(
 ) -> int | None:
     """How much of everything at the sites may stay in a model that is so many times as fast.
 
-    In per cent, rounded down to whole heads, units and blocks at each site; None where not even a
-    model without anything there is fast enough.
+    In per cent, as `with_share` has it; None where not even a model without anything there is fast
+    enough.
     """
     for percent in range(100, -1, -1):
-        smaller = layout
-        for site in sites:
-            smaller = keep_first(smaller, site, layout.count(site) * percent // 100)
-        if costs.speedup(smaller) >= speedup:
+        if costs.speedup(with_share(layout, sites, percent)) >= speedup:
             return percent
     return None
 
 
-def keep_first(layout: HeadLayout, site: str, number: int) -> HeadLayout:
-    """The layout with so many heads, units or blocks at a site, evenly over its layers.
+def with_share(layout: HeadLayout, sites: Sequence[str], percent: int) -> HeadLayout:
+    """The layout with this share of everything at the sites, evenly over the layers.
 
-    Of whole blocks the lowest ones are kept.
+    The share of each site is that of all it has, rounded down. Blocks that go take heads and units
+    with them: where the blocks that stay hold less than the share, all that they hold stays.
     """
-    heads = layout.heads([site])
-    if site not in BLOCKS:
-        places = {head: layout.layers[site][head.layer].index(head.index) for head in heads}
-        heads = sorted(heads, key=lambda head: (places[head], head.layer))
-    return layout.keeping(heads[:number], [site])
+    numbers = {site: layout.count(site) * percent // 100 for site in sites}
+    blocks = {site: number for site, number in numbers.items() if site in BLOCKS}
+    smaller = with_numbers(layout, blocks) if blocks else layout
+    inside = {
+        site: min(number, smaller.count(site))
+        for site, number in numbers.items()
+        if site not in blocks
+    }
+    return with_numbers(smaller, inside) if inside else smaller
+
+
+def with_numbers(layout: HeadLayout, keep: Mapping[str, int], even: bool = False) -> HeadLayout:
+    """The layout with so many heads, units or blocks at each site; heads and units in open blocks.
+
+    The lowest blocks stay that have room for the rest, and in them the first heads and units,
+    evenly. `even`: the same number in each layer, of blocks too.
+    """
+    settings = make_settings(keep=dict(keep), even=even)
+    heads = layout.heads(settings.sites)
+    places = {head: layout.layers[head.site][head.layer].index(head.index) for head in heads}
+
+    def order(head: Head) -> tuple[int, int]:
+        place = places[head], head.layer
+        return place if head.site not in BLOCKS else (head.layer, head.index)
+
+    ranks = {head: rank for rank, head in enumerate(sorted(heads, key=order))}
+    scores = torch.tensor([-float(ranks[head]) for head in heads], dtype=torch.float64)
+    chosen = Quotas(heads, *budgets(settings, layout)).best(scores).tolist()
+    kept = [head for head, stays in zip(heads, chosen, strict=True) if stays]
+    return layout.keeping(kept, settings.sites)

@@ -27,7 +27,8 @@ from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.pruning.objective import SETTLED, GatedObjective, train_parts
 from headcount.pruning.record import Record, read_record, remarks_on, write_record
-from headcount.pruning.settings import PruneSettings, make_selection
+from headcount.pruning.selection import check_room
+from headcount.pruning.settings import PruneSettings, budgets, make_selection
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, save_checkpoint
@@ -110,6 +111,8 @@ class Pruning:
         teacher: Teacher | None = None,
     ) -> None:
         """`settings` are resolved; the model of `source` is trained in place."""
+        heads = source.model.heads
+        check_room(heads.heads(settings.sites), *budgets(settings, heads))
         self.settings, self.record, self.workers = settings, record, workers
         config = data_config(source.config, train)
         training = settings.training(config.training, source.folder)
@@ -252,7 +255,9 @@ class Pruning:
 
     def _finish(self, progress: TrainingState) -> None:
         """Write the run; its record comes last."""
-        selection, smaller = self.objective.selection, self.target.model.eval()
+        smaller = self.target.model.eval()
+        kept = smaller.heads.heads(self.settings.sites)
+        closed = [head for head in self.objective.selection.heads if head not in set(kept)]
         after = evaluate_run(self.target, self.prepared.dev, self.workers)
         if not self.workers.leader:
             return
@@ -262,8 +267,8 @@ class Pruning:
         self._note(
             decided={k: v for k, v in decided.items() if k not in ("kind", "update", DIFFERENCE)},
             after=after,
-            kept=[str(head) for head in selection.kept()],
-            closed=[str(head) for head in selection.closed()],
+            kept=[str(head) for head in kept],
+            closed=[str(head) for head in closed],
             heads=smaller.heads.to_json(),
             parameters=count_parameters(smaller),
             largest_logit_difference=decided[DIFFERENCE],

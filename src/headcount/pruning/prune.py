@@ -20,7 +20,13 @@ from headcount.pruning.record import (
     speed_remarks,
     write_record,
 )
-from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
+from headcount.pruning.settings import (
+    PruneSettings,
+    check_choice,
+    check_heads,
+    even_remarks,
+    make_settings,
+)
 from headcount.pruning.timed import compare_speed, known_costs
 from headcount.run import Run, load_run, regroup
 from headcount.training.distillation import load_teacher
@@ -84,7 +90,8 @@ def prune(
     train, out = Path(train), Path(out)
     with connect(workers) as workers, owned(out, workers.leader):
         source = load_run(baseline, workers.device)
-        settings = (settings or make_settings(**fields)).resolved(source.config)
+        settings = settings or make_settings(**fields)
+        settings = settings.resolved(source.config, source.model.heads)
         source = regroup(source, settings.ff_block)
         check_heads(settings, source.model.heads, str(baseline))
         check_choice(settings, source)
@@ -95,6 +102,8 @@ def prune(
         if workers.leader:
             costs = known_costs(source, train, settings, progress, costs) if new else None
             open_record(out, new_record(source, train, settings, training.teacher, costs), resume)
+            for text in even_remarks(settings, source.model.heads) if new else ():
+                warn(text)
         workers.wait()
         record = read_record(out)
         if "after" not in record:

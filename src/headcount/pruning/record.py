@@ -214,9 +214,10 @@ def remarks_on(record: Record) -> list[str]:
         )
     if not record["closed"] and settings["keep"] is None:
         kinds = " or ".join(dict.fromkeys(kind_of(site) for site in settings["sites"]))
+        remedy = " Raise --penalty or --updates, or say with --keep how many stay."
         remarks.append(
             f"No {kinds} was removed: all {len(record['kept'])} at {','.join(settings['sites'])}"
-            " are still open. Raise --penalty or --updates, or say with --keep how many stay."
+            f" are still open.{'' if settings.get('speedup') else remedy}"
         )
     return remarks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import torch
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
@@ -24,6 +24,7 @@ from headcount.heads import (
     parse_sites,
     stack_of,
 )
+from headcount.model.transformer import full_layout
 from headcount.pruning.by_score import known_scores, numbers_of
 from headcount.pruning.methods import (
     EXACT,
@@ -53,9 +54,11 @@ DISTIL = 0.5
 
 
 def _named_sites(settings: dict[str, Any]) -> tuple[Site, ...]:
-    """The sites where none are given: those that `keep` names."""
+    """The sites where none are given: those that `keep` names, or all of them for a speed-up."""
     keep = settings.get("keep")
-    return tuple(keep) if isinstance(keep, dict) else ("enc",)
+    if isinstance(keep, dict):
+        return tuple(keep)
+    return get_args(Site) if settings.get("speedup") is not None else ("enc",)
 
 
 class PruneSettings(Section):
@@ -71,8 +74,9 @@ class PruneSettings(Section):
     by                  a method of `pruning.methods.METHODS`, or a column of the run's head table;
                         by default `gates` with a penalty, `exact` with a number of heads and
                         `timed` with a speed-up
-    even                with `keep`: the same number in each layer of the sites
-    sites               where heads are pruned; by default those of `keep`, else `enc`
+    even                with `keep`: the same number in each layer of a site
+    sites               where heads are pruned; by default those of `keep`; with `speedup` all that
+                        the run has; else `enc`
     ff_block            units of feed-forward networks that are pruned together; by default the
                         run's `model.ff_block`
     train_only          parts of the model whose weights train; `gates`: none
@@ -204,9 +208,13 @@ class PruneSettings(Section):
         """The updates in which heads are chosen; `self` must be resolved."""
         return (self.updates or 0) - (self.finetune or 0)
 
-    def resolved(self, baseline: Config) -> PruneSettings:
-        """The same settings with every default filled in."""
+    def resolved(self, baseline: Config, layout: HeadLayout | None = None) -> PruneSettings:
+        """The same settings with every default filled in.
+
+        `layout` is what the baseline has, where it may have been pruned before.
+        """
         training = baseline.training
+        sites = self._existing_sites(layout or full_layout(baseline.model))
         updates = self.updates
         if updates is None:
             updates = training.updates if self.from_scratch else DEFAULT_UPDATES
@@ -217,7 +225,7 @@ class PruneSettings(Section):
         if warmup is None:
             # In a model with random weights it takes time to see which heads are useful.
             warmup = updates // 4 if self.from_scratch else min(100, updates // 4)
-        parts = self.train_only or self._default_parts()
+        parts = self.train_only or self._default_parts(sites)
         if set(parts) == {"gates"}:
             finetune = 0  # there would be nothing left to train
         if updates == 0:
@@ -229,7 +237,7 @@ class PruneSettings(Section):
             )
         filled = {
             "by": self.method.name,
-            "sites": tuple(site for site in ALL_SITES if site in self.sites),
+            "sites": sites,
             "train_only": parts,
             "updates": updates,
             "finetune": finetune,
@@ -242,9 +250,16 @@ class PruneSettings(Section):
         }
         return PruneSettings(**(self.model_dump() | filled))
 
-    def _default_parts(self) -> tuple[Part, ...]:
+    def _existing_sites(self, layout: HeadLayout) -> tuple[Site, ...]:
+        """The sites in their order; of a speed-up at all sites those where there is something."""
+        sites = tuple(site for site in get_args(Site) if site in self.sites)
+        if self.speedup is None or sites != get_args(Site):
+            return sites
+        return tuple(site for site in sites if layout.count(site)) or sites
+
+    def _default_parts(self, sites: tuple[Site, ...]) -> tuple[Part, ...]:
         """The side whose heads are pruned (Sec. 6.2: functions must not move to the other)."""
-        sides = {stack_of(site) for site in self.sites}
+        sides = {stack_of(site) for site in sites}
         if self.from_scratch or len(sides) > 1:
             return ("encoder", "decoder")
         return ("encoder",) if "enc" in sides else ("decoder",)
@@ -292,11 +307,12 @@ def make_settings(**fields: Any) -> PruneSettings:
 
 def check_heads(settings: PruneSettings, layout: HeadLayout, where: str) -> None:
     """Stop where the model does not have the heads that the settings ask for."""
+    there = ", ".join(site for site in ALL_SITES if layout.count(site))
     for site in settings.sites:
         if not layout.count(site):
             raise UserError(
                 f"{where} has no {kind_of(site)} at site {site} ({SITE_NAMES[site]}).",
-                "Leave that site out of --sites.",
+                f"There is something to prune at {there}." if there else "Prune another run.",
             )
     for sites, keep in _wanted(settings):
         most = len(layout.heads(sites))
@@ -347,6 +363,28 @@ def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]
                     "Keep fewer, or leave --even out.",
                 )
     return groups, numbers
+
+
+def even_remarks(settings: PruneSettings, layout: HeadLayout) -> list[str]:
+    """Whether `even` leaves a decoder's two kinds of attention with different numbers of heads.
+
+    Engines that need even layers have one number for both.
+    """
+    both = ("dec", "cross")
+    if not settings.even or not set(both) & set(settings.sites):
+        return []
+    left = {site: {len(heads) for heads in layout.layers[site]} for site in both}
+    for sites, keep in _wanted(settings):
+        layers = sum(len(layout.layers[site]) for site in sites)
+        left |= {site: {keep // layers} for site in sites if site in both}
+    if len(left["dec"] | left["cross"]) == 1:
+        return []
+    dec, cross = (" or ".join(map(str, sorted(left[site]))) for site in both)
+    return [
+        f"Heads per layer will be {dec} at dec and {cross} at cross. CTranslate2 has one number for"
+        " both and fills up with heads of zeros: if the run is to be exported there, keep as many"
+        " at dec as at cross."
+    ]
 
 
 def check_choice(settings: PruneSettings, run: Run) -> None:

@@ -55,7 +55,7 @@ class ShapedHeads(ScoredHeads):
             raise UserError(
                 f"--speedup {speedup:g} --by shape: even the smallest shape at"
                 f" {','.join(settings.sites)} is slower.",
-                "Ask for less, name more --sites, or leave --by out.",
+                "Ask for less, or leave --by out; without --sites all of them are pruned.",
             )
         kept = set(shape)
         return cls(

@@ -40,8 +40,8 @@ CLOSE = 0.01
 """The expected time is at its goal when it is no further away than this share of the full time."""
 
 ASK_FOR_LESS = (
-    "Ask for less, or name more --sites; if the machine was busy, the times are rough: measure"
-    " again when it is idle."
+    "Ask for less, or leave --sites out for all of them; if the machine was busy, the times are"
+    " rough: measure again when it is idle."
 )
 """What to do about a speed-up that is out of reach."""
 
@@ -57,8 +57,8 @@ class TimedGates(HardConcreteGates):
     """Gates that bring the expected time to `1 / speedup` of the full model's.
 
     The goal falls from the full time over the first half of the updates, or over the warm-up if
-    that is longer. The choice as it stands is always one that meets the final goal: the gates that
-    are most probably open, as many as the time allows.
+    that is longer. The choice as it stands is always one that meets the final goal: what is most
+    probably there, as much as the time allows.
     """
 
     too_few = "The target will be met by a choice that is hardly learned"
@@ -82,6 +82,8 @@ class TimedGates(HardConcreteGates):
         )  # fmt: skip
         self.costs, self.layout, self.goal = costs, layout, 1 / speedup
         self._places, self._as_it_is = _places(self.heads, layout), sizes_of(layout)
+        own = enumerate(self.blocks)
+        self._opens_with_units = {block for unit, block in own if unit != block}
 
     @classmethod
     def of(cls, request: Request) -> TimedGates:
@@ -118,17 +120,21 @@ class TimedGates(HardConcreteGates):
         return self.costs.expected(self._sizes(probabilities)) / self.costs.full
 
     def is_open(self) -> Tensor:
-        """As many gates as the time allows, the most probably open first.
+        """As many heads, units and blocks as the time allows, what is most probably there first.
 
-        One that does not fit any more is left out, and those that come after it are tried: where an
-        engine fills up heads, some of them cost nothing.
+        That is where both gates are open: its own and that of its block, which opens with the first
+        that it holds. What does not fit any more is left out, and the rest is tried all the same:
+        where an engine fills up heads, some of them cost nothing.
         """
-        logits = self.logits.detach().cpu()
+        there = self._there(self.distribution.open_probability(self.logits.detach())).cpu()
         chosen = torch.zeros(len(self.heads))
-        for gate in torch.sort(logits, descending=True, stable=True).indices:
-            chosen[gate] = 1.0
+        for gate in torch.sort(there, descending=True, stable=True).indices.tolist():
+            if gate in self._opens_with_units:
+                continue
+            before = chosen.clone()
+            chosen[[gate, self.blocks[gate]]] = 1.0
             if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
-                chosen[gate] = 0.0
+                chosen = before
         return chosen.bool().to(self.device)
 
     def settled(self) -> bool:

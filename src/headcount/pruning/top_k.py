@@ -20,9 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from headcount.heads import Head
-from headcount.pruning.selection import Request, Selection
+from headcount.pruning.selection import Quotas, Request, Selection
 
 _BISECTIONS = 60
+
+CLOSED = 1e-30
+"""The smallest gate of a block that has a logarithm here."""
 
 
 def soft_top_k(scores: Tensor, k: float, temperature: float) -> Tensor:
@@ -57,13 +60,6 @@ def _threshold(scaled: Tensor, k: float) -> Tensor:
     return (low + high) / 2
 
 
-def hard_top_k(scores: Tensor, k: int) -> Tensor:
-    """True for exactly the `k` largest of the scores `[heads]`; of equals, the earlier ones."""
-    chosen = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-    chosen[torch.sort(scores, descending=True, stable=True).indices[:k]] = True
-    return chosen
-
-
 def gumbel(uniform: Tensor) -> Tensor:
     """Standard Gumbel noise from noise that is uniform on (0, 1)."""
     tiny = torch.finfo(uniform.dtype).tiny
@@ -72,7 +68,7 @@ def gumbel(uniform: Tensor) -> Tensor:
 
 
 class TopKGates(Selection):
-    """Gates for exactly `budgets[i]` heads of each of the groups of heads `groups[i]`.
+    """Gates for exactly `budgets[i]` heads of each of the groups of heads `groups[i]` (`Quotas`).
 
     One group holds all heads, or each layer is a group of its own (`--even`). Over `updates`
     updates the number of open heads falls to the budget (cubically: fast while many are idle, as
@@ -91,6 +87,7 @@ class TopKGates(Selection):
         cold: float = 0.1,
     ) -> None:
         super().__init__(heads, device)
+        self.quotas = Quotas(self.heads, groups, budgets)
         self.groups = [torch.tensor(group, device=device) for group in groups]
         self.budgets = list(budgets)
         self.updates, self.hot, self.cold = updates, hot, cold
@@ -119,10 +116,23 @@ class TopKGates(Selection):
         self._noise = gumbel(torch.rand(len(self.heads))).to(self.device)
 
     def gates(self) -> Tensor:
-        """This update's gates: relaxed, with noise, as many as the schedule says."""
+        """This update's gates: relaxed, with noise, as many as the schedule says.
+
+        With budgets for blocks and for what they hold, `exp(score)` of a head is multiplied by the
+        gate of its block: in a block that closes it would take up the budget and do nothing.
+        """
+        scores = self.scores + self._noise
+        if not self.quotas.nested:
+            return self._soft(scores)
+        scores = self.quotas.ranked(scores)
+        open_blocks = self.quotas.block_gates(self._soft(scores).detach())
+        return self._soft(scores + torch.log(open_blocks.clamp(min=CLOSED)))
+
+    def _soft(self, scores: Tensor) -> Tensor:
+        """The relaxed choice in each group, as many as the schedule says: `[heads]`."""
         return self._spread(
             [
-                soft_top_k(self.scores[group] + self._noise[group], number, self.temperature)
+                soft_top_k(scores[group], number, self.temperature)
                 for group, number in zip(self.groups, self.open_numbers(), strict=True)
             ]
         )
@@ -142,9 +152,7 @@ class TopKGates(Selection):
 
     def is_open(self) -> Tensor:
         """The heads with the best scores: always exactly the budget."""
-        scores = self.scores.detach()
-        chosen = [hard_top_k(scores[g], k) for g, k in zip(self.groups, self.budgets, strict=True)]
-        return self._spread(chosen)
+        return self.quotas.best(self.scores)
 
     def metrics(self) -> dict[str, float | list[float]]:
         """How many are open, the temperature, and each head's score."""
