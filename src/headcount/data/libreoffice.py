@@ -22,7 +22,8 @@ from headcount.data.pairs import KnownCorpus, Pair, Source
 from headcount.errors import UserError
 from headcount.progress import Progress
 
-LANGUAGES = ("ru", "de", "fr")
+LANGUAGES = {"ru": "ru", "de": "de", "fr": "fr", "zh": "zh-cn"}
+"""Languages, and how the names of their packages end."""
 _PAGE = re.compile(r"\./usr/share/libreoffice/help/[^/]+/(text/.+\.html)")
 _PARAGRAPH = re.compile(r'<(p|h\d) id="((?:par|hd)_id\w+)"([^>]*)>(.*?)</\1>', re.DOTALL)
 _CODE = re.compile(r'class="(?:\w*code\w*|image)"')  # program text and pictures
@@ -42,7 +43,7 @@ class DebianPackage:
 
 def libreoffice_source(language: str) -> Source:
     """English help paragraphs and their translations into one language."""
-    packages = [find_package(f"libreoffice-help-{name}") for name in ("en-us", language)]
+    packages = [find_package(f"libreoffice-help-{name}") for name in ("en-us", LANGUAGES[language])]
 
     def read(progress: Progress) -> Iterator[Pair]:
         english, other = (_fetch(package) for package in packages)

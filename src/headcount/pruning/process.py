@@ -63,7 +63,7 @@ def check_corpus(run: Run, folder: Path) -> None:
     if (
         source != target
         and corpus
-        and (corpus.source_language, corpus.target_language) != (source, target)
+        and set(corpus.languages) != {source, target}  # the same pair serves both directions
     ):
         raise UserError(
             f"{folder} is {corpus.source_language}-{corpus.target_language}, but {run.folder}"
