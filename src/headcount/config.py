@@ -162,7 +162,7 @@ class ModelConfig(Section):
     gated: bool = False
     """Multiply hidden neurons of feed-forward networks by a second linear map (T5 1.1)."""
     norm: Literal["pre", "post"] = "pre"
-    """Norm before each block and once at the end (`pre`), or behind each sum (`post`)."""
+    """Norm before each block and once at the end (`pre`), or behind each sum (`post`: imports)."""
     norm_kind: Literal["layer", "rms"] = "layer"
     """Layer norm, or RMS norm, which neither centres nor shifts (T5)."""
     norm_epsilon: Annotated[float, Field(gt=0)] = 1e-5
@@ -174,9 +174,9 @@ class ModelConfig(Section):
     dropout: Share = 0.1
     """On embeddings and on the output of every block."""
     attention_dropout: Share = 0.0
-    """On attention weights."""
+    """On attention weights; imported models have it, trials here gained nothing by it."""
     activation_dropout: Share = 0.0
-    """Inside the feed-forward networks."""
+    """Inside the feed-forward networks; imported models have it, trials gained nothing."""
     embedding_scale: bool = True
     """Multiply embeddings by the square root of `width` (Vaswani et al. 2017)."""
     embedding_norm: bool = False
