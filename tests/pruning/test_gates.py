@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
-from headcount.heads import Head
+from headcount.heads import Head, HeadLayout
 from headcount.pruning.gates import HardConcreteGates
 
+CPU = torch.device("cpu")
 HEADS = [Head("enc", layer, index) for layer in range(2) for index in range(3)]
 
 
@@ -43,6 +46,38 @@ def test_penalty_is_the_weighted_sum_of_open_probabilities() -> None:
         for x in (-3.0, -1.0, 0.0, 0.5, 1.0, 4.0)
     )
     assert gates.penalty().item() == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_head_in_a_closed_block_costs_nothing(seed: int) -> None:
+    """The expected penalty over all states, in which a head counts if its block is open too."""
+    sites = ("enc", "enc_ff", "enc_layers")
+    layout = HeadLayout.full(2, 1, 2, 1, units=(1, 1))
+    heads = [head for head in layout.heads(sites) if head != Head("enc_layers", 1, 0)]
+    gates = HardConcreteGates(heads, CPU, weight=0.3, warmup=0, patience=5, start=2.5)
+    put(gates, *torch.randn(len(heads), generator=torch.Generator().manual_seed(seed)).tolist())
+    gates.begin(1)
+    probabilities = gates.distribution.open_probability(gates.logits.detach()).double()
+    expected = 0.0
+    for state in product((0, 1), repeat=len(heads)):
+        there = torch.tensor(state)
+        weight = float(torch.where(there > 0, probabilities, 1 - probabilities).prod())
+        open_heads = [head for head, on in zip(heads, state, strict=True) if on]
+        always = [Head("enc_layers", 1, 0)]  # this block has no gate
+        smaller = layout.keeping([*open_heads, *always], sites)
+        expected += 0.3 * weight * (len(smaller.heads(sites)) - 1)
+    assert gates.penalty().item() == pytest.approx(expected, rel=1e-5)
+    assert gates.metrics()["expected_open"] == pytest.approx(expected / 0.3, rel=1e-5)
+
+
+def test_closing_a_block_saves_what_it_holds() -> None:
+    heads = HeadLayout.full(1, 1, 3, 1, units=(1, 1)).heads(("enc", "enc_layers"))
+    gates = HardConcreteGates(heads, CPU, weight=1.0, warmup=0, patience=5, start=9.0)
+    gates.begin(1)
+    full = gates.penalty().item()
+    with torch.no_grad():
+        gates.logits[heads.index(Head("enc_layers", 0, 0))] = -9.0
+    assert full - gates.penalty().item() == pytest.approx(4, abs=0.01)
 
 
 @pytest.mark.parametrize(("update", "share"), [(1, 0.1), (5, 0.5), (10, 1), (500, 1)])

@@ -16,7 +16,7 @@ from headcount.errors import UserError
 from headcount.heads import ALL_SITES, BLOCKS, Head, HeadLayout
 from headcount.pruning.by_score import ScoredHeads
 from headcount.pruning.gates import HardConcreteGates
-from headcount.pruning.selection import Quotas, check_room
+from headcount.pruning.selection import Quotas, own_blocks
 from headcount.pruning.settings import budgets, make_settings
 from headcount.pruning.top_k import TopKGates
 
@@ -59,19 +59,20 @@ def block_choices(keep: Mapping[str, int]) -> list[set[Head]]:
 
 @given(keeps, seeds)
 def test_the_best_blocks_with_room_and_the_best_in_them(keep: dict[str, int], seed: int) -> None:
-    heads, groups, numbers = quotas_of(LAYOUT, keep)
-    scores = scores_of(heads, seed)
     possible = block_choices(keep)
     if not possible:
         with pytest.raises(UserError, match="of the whole blocks at enc_layers, but only"):
-            check_room(heads, groups, numbers)
+            quotas_of(LAYOUT, keep)
         return
+    heads, groups, numbers = quotas_of(LAYOUT, keep)
+    scores = scores_of(heads, seed)
     best = max(possible, key=lambda blocks: sum(scores[block] for block in blocks))
     expected = set(best)
     for site in ("enc", "enc_ff"):
         there = [head for head in LAYOUT.heads([site]) if is_open(head, best)]
         expected |= set(sorted(there, key=lambda head: -scores[head])[: keep[site]])
-    chosen = Quotas(heads, groups, numbers).best(torch.tensor([scores[head] for head in heads]))
+    quotas = Quotas(heads, own_blocks(heads), groups, numbers)
+    chosen = quotas.best(torch.tensor([scores[head] for head in heads]))
     assert {head for head, on in zip(heads, chosen.tolist(), strict=True) if on} == expected
     assert LAYOUT.keeping(expected, keep).heads(keep) == [h for h in heads if h in expected]
 
@@ -85,9 +86,8 @@ def test_every_method_with_a_number_keeps_it(keep: dict[str, int], seed: int, ag
         everything = LAYOUT.heads(ALL_SITES)
         layout = LAYOUT.keeping([h for h in everything if rng.random() < 0.7], ALL_SITES)
     keep = {site: min(number, layout.count(site)) for site, number in keep.items()}
-    heads, groups, numbers = quotas_of(layout, keep)
     try:
-        check_room(heads, groups, numbers)
+        heads, groups, numbers = quotas_of(layout, keep)
     except UserError:
         return
     scores = scores_of(heads, seed)
@@ -114,21 +114,21 @@ def test_even_layers(seed: int) -> None:
     assert set(counts.values()) == {2, 3}
     assert sum(counts.values()) == sum(keep.values())
     with pytest.raises(UserError, match=r"enc=2 needs 1 and enc_ff=3 needs 1 .* in layer 0, but"):
-        check_room(*quotas_of(LAYOUT, keep | {"enc_layers": 3}, even=True))
+        quotas_of(LAYOUT, keep | {"enc_layers": 3}, even=True)
 
 
 def test_the_largest_number_is_said() -> None:
     with pytest.raises(UserError, match=r"enc=7 needs 3 .* only 2 stay, which have room for 6"):
-        check_room(*quotas_of(LAYOUT, {"enc": 7, "enc_layers": 2}))
-    check_room(*quotas_of(LAYOUT, {"enc": 6, "enc_layers": 2}))
+        quotas_of(LAYOUT, {"enc": 7, "enc_layers": 2})
+    quotas_of(LAYOUT, {"enc": 6, "enc_layers": 2})
 
 
 @given(keeps, seeds)
 def test_learned_gates_end_at_the_choice(keep: dict[str, int], seed: int) -> None:
     """Cold gates are those of the exact choice: no budget is spent on what is in closed blocks."""
-    heads, groups, numbers = quotas_of(LAYOUT, keep)
     if not block_choices(keep):
         return
+    heads, groups, numbers = quotas_of(LAYOUT, keep)
     gates = TopKGates(heads, CPU, groups, numbers, updates=10, cold=1e-3)
     torch.manual_seed(seed)
     with torch.no_grad():

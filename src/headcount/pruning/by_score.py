@@ -49,7 +49,7 @@ class ScoredHeads(Selection):
         super().__init__(heads, device)
         self.updates, self.steps = updates, steps
         self.scores = torch.tensor([scores[head] for head in self.heads], dtype=torch.float64)
-        self._open = Quotas(self.heads, groups, budgets).best(self.scores)
+        self._open = Quotas(self.heads, self.blocks, groups, budgets).best(self.scores)
         order = torch.sort(self.scores, stable=True).indices.tolist()
         self.closing = [i for i in order if not self._open[i]]
         """Indices of the heads to close, in the order in which they are closed."""
@@ -91,8 +91,7 @@ class ScoredHeads(Selection):
 
     def metrics(self) -> dict[str, float | list[float]]:
         """How many are there now: open, in a block that is open."""
-        gates = self.gates()
-        return {"open": int((gates * gates[self.blocks]).sum())}
+        return {"open": int(self.there(self.gates()).sum())}
 
 
 def seeded_scores(

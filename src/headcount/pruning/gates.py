@@ -87,6 +87,9 @@ DECIDED = 0.5
 class HardConcreteGates(Selection):
     """Gates that are drawn once per update and pay `weight * sum of P(g != 0)`.
 
+    Where whole blocks have gates too, a head is there if both gates are open, its own and that of
+    its block, and it pays for that probability alone: it costs nothing in a block that has closed.
+
     All begin at the logit `start`, nearly open, so that training goes on from the baseline. The
     penalty rises to `weight` over the first `warmup` updates: at full price from the start, heads
     would close before the loss shows which of them matter. The choice has settled when no gate is
@@ -105,12 +108,10 @@ class HardConcreteGates(Selection):
         warmup: int,
         patience: int,
         start: float,
-        prices: Sequence[float] | None = None,
         distribution: HardConcrete | None = None,
     ) -> None:
         super().__init__(heads, device)
         self.weight, self.warmup, self.patience = weight, warmup, patience
-        self.prices = torch.tensor(list(prices or [1.0] * len(self.heads)), device=device)
         self.distribution = distribution or HardConcrete()
         self.logits = nn.Parameter(torch.full((len(self.heads),), start, device=device))
         self._update = 0
@@ -130,7 +131,6 @@ class HardConcreteGates(Selection):
             # A model that is trained from scratch needs all of its updates.
             patience=request.updates if settings.from_scratch else settings.patience,
             start=settings.start,
-            prices=request.prices,
         )
 
     def parameters(self) -> list[nn.Parameter]:
@@ -159,16 +159,10 @@ class HardConcreteGates(Selection):
         return self.distribution.is_open(self.logits.detach())
 
     def penalty(self) -> Tensor:
-        """`lambda * L_C(phi)` (Sec. 6.1): a sum over heads, in closed form, each at its price."""
+        """`lambda * L_C(phi)` (Sec. 6.1): the expected number of heads, in closed form."""
         rise = min(1.0, self._update / max(1, self.warmup))
-        expected = self.prices * self.distribution.open_probability(self.logits)
-        return self.weight * rise * expected.sum()
-
-    def _there(self, probabilities: Tensor) -> Tensor:
-        """The probabilities that heads are there: that they are open, and so is their block."""
-        alone = torch.tensor([i == block for i, block in enumerate(self.blocks)])
-        block = probabilities[self.blocks].masked_fill(alone.to(probabilities.device), 1.0)
-        return probabilities * block
+        probabilities = self.distribution.open_probability(self.logits)
+        return self.weight * rise * self.there(probabilities).sum()
 
     def sides(self) -> Tensor:
         """Each gate's state: 1 open, -1 closed, 0 undecided."""
@@ -209,7 +203,7 @@ class HardConcreteGates(Selection):
         """
         probabilities = self.distribution.open_probability(self.logits.detach())
         return {
-            "expected_open": float(self._there(probabilities).sum()),
+            "expected_open": float(self.there(probabilities).sum()),
             "open": len(self.kept()),
             "undecided": int((self.sides() == 0).sum()),
             "open_probability": [round(p, 4) for p in probabilities.tolist()],

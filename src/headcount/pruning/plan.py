@@ -24,7 +24,7 @@ from headcount.model.decoding import GREEDY
 from headcount.model.gating import with_layout
 from headcount.progress import Progress, silent
 from headcount.pruning.process import check_corpus
-from headcount.pruning.selection import Quotas, check_room
+from headcount.pruning.selection import Quotas, own_blocks
 from headcount.pruning.settings import budgets, check_heads, make_settings
 from headcount.pruning.timed import timed_sentences
 from headcount.run import Run, open_run, regroup
@@ -145,7 +145,6 @@ def make_plan(
     run = regroup(run, settings.ff_block)
     layout = run.model.heads
     check_heads(settings, layout, str(run.folder))
-    check_room(layout.heads(settings.sites), *budgets(settings, layout))
     check_corpus(run, Path(train))
     sources = timed_sentences(run, Path(train), batch or 1)
     costs = measure_costs(
@@ -214,6 +213,6 @@ def with_numbers(layout: HeadLayout, keep: Mapping[str, int], even: bool = False
 
     ranks = {head: rank for rank, head in enumerate(sorted(heads, key=order))}
     scores = torch.tensor([-float(ranks[head]) for head in heads], dtype=torch.float64)
-    chosen = Quotas(heads, *budgets(settings, layout)).best(scores).tolist()
+    chosen = Quotas(heads, own_blocks(heads), *budgets(settings, layout)).best(scores).tolist()
     kept = [head for head, stays in zip(heads, chosen, strict=True) if stays]
     return layout.keeping(kept, settings.sites)

@@ -27,8 +27,7 @@ from headcount.model.transformer import Transformer
 from headcount.progress import Progress
 from headcount.pruning.objective import SETTLED, GatedObjective, train_parts
 from headcount.pruning.record import Record, read_record, remarks_on, write_record
-from headcount.pruning.selection import check_room
-from headcount.pruning.settings import PruneSettings, budgets, make_selection
+from headcount.pruning.settings import PruneSettings, make_selection
 from headcount.run import Run, load_run
 from headcount.training.checkpoints import FOLDER as CHECKPOINTS
 from headcount.training.checkpoints import TrainingState, save_checkpoint
@@ -111,8 +110,6 @@ class Pruning:
         teacher: Teacher | None = None,
     ) -> None:
         """`settings` are resolved; the model of `source` is trained in place."""
-        heads = source.model.heads
-        check_room(heads.heads(settings.sites), *budgets(settings, heads))
         self.settings, self.record, self.workers = settings, record, workers
         config = data_config(source.config, train)
         training = settings.training(config.training, source.folder)

@@ -34,7 +34,6 @@ class Request:
     layout    what the model has at all sites
     costs     what its parts cost in time; with `speedup` only
     weights   how many weights each of its heads and blocks of units has
-    prices    what each open head costs as a multiple of the penalty; without them 1 each
     """
 
     settings: PruneSettings
@@ -44,7 +43,6 @@ class Request:
     groups: Sequence[Sequence[int]] = ()
     budgets: Sequence[int] = ()
     scores: Mapping[Head, float] | None = None
-    prices: Sequence[float] | None = None
     layout: HeadLayout | None = None
     costs: Costs | None = None
     weights: Mapping[Head, int] | None = None
@@ -131,6 +129,10 @@ class Selection(ABC):
             if is_open[number] and is_open[block]
         ]
 
+    def there(self, gates: Tensor) -> Tensor:
+        """How far heads are there: gates, or their probabilities, times those of their blocks."""
+        return gates * block_values(gates, self.blocks)
+
     def closed(self) -> list[Head]:
         """The heads that are not there."""
         kept = set(self.kept())
@@ -140,18 +142,26 @@ class Selection(ABC):
 class Quotas:
     """Exactly `budgets[i]` heads of each group `groups[i]`, and these in blocks that stay.
 
-    Groups are indices into `heads`. Of whole blocks those with the best scores stay, as far as the
-    budgets of what they hold leave room: if 10 heads are to stay, there must be blocks for 10. Then
-    heads and units are chosen, from the open blocks alone.
+    Groups are indices into `heads`, and `own_blocks` has their blocks (the function of that name).
+    Of whole blocks those with the best scores stay, as far as the budgets of what they hold leave
+    room: if 10 heads are to stay, there must be blocks for 10 (`check_room`). Then heads and units
+    are chosen, from the open blocks alone.
     """
 
     def __init__(
-        self, heads: Sequence[Head], groups: Sequence[Sequence[int]], budgets: Sequence[int]
+        self,
+        heads: Sequence[Head],
+        own_blocks: Sequence[int],
+        groups: Sequence[Sequence[int]],
+        budgets: Sequence[int],
     ) -> None:
-        check_room(heads, groups, budgets)
-        self.own_block = torch.tensor(own_blocks(heads), dtype=torch.long)
+        self._own_block = torch.tensor(own_blocks, dtype=torch.long)
         quotas = list(zip(groups, budgets, strict=True))
-        self._blocks = [(g, n, _held_by(heads, g, quotas)) for g, n in quotas if _whole(heads, g)]
+        self._blocks = [
+            (group, number, _held_by(heads, own_blocks, group, quotas))
+            for group, number in quotas
+            if _whole(heads, group)
+        ]
         others = [(g, n) for g, n in quotas if not _whole(heads, g)]
         self._contents = [(torch.tensor(g, dtype=torch.long), n) for g, n in others]
         self.nested = any(held for _, _, held in self._blocks)
@@ -164,7 +174,7 @@ class Quotas:
         for blocks, budget, held in self._blocks:
             chosen[_roomy_blocks(blocks, budget, held, values.tolist())] = True
         for group, budget in self._contents:
-            block = self.own_block[group]
+            block = self._own_block[group]
             there = group[(block == group) | chosen[block]]
             chosen[there] = hard_top_k(values[there], budget)
         return chosen.to(scores.device)
@@ -179,12 +189,6 @@ class Quotas:
                 order = torch.cat([falling[chosen[falling]], falling[~chosen[falling]]])
                 shift[order] = values[falling] - values[order]
         return scores + shift.to(scores.device)
-
-    def block_gates(self, gates: Tensor) -> Tensor:
-        """For each head the gate of its block, 1 where that has none; for blocks 1: `[heads]`."""
-        own = self.own_block.to(gates.device)
-        alone = own == torch.arange(len(own), device=gates.device)
-        return torch.where(alone, 1.0, gates[own])
 
 
 @dataclass(frozen=True)
@@ -227,9 +231,9 @@ def check_room(
     heads: Sequence[Head], groups: Sequence[Sequence[int]], budgets: Sequence[int]
 ) -> None:
     """Stop where more heads or units are to stay than so many whole blocks can hold."""
-    quotas = list(zip(groups, budgets, strict=True))
+    own, quotas = own_blocks(heads), list(zip(groups, budgets, strict=True))
     for blocks, budget in quotas:
-        held = _held_by(heads, blocks, quotas) if _whole(heads, blocks) else []
+        held = _held_by(heads, own, blocks, quotas) if _whole(heads, blocks) else []
         needs = [(each, each.blocks_needed([], blocks)) for each in held if each.number > 0]
         needed = sum(need for _, need in needs)
         if needed <= budget:
@@ -252,12 +256,12 @@ def _whole(heads: Sequence[Head], group: Sequence[int]) -> bool:
 
 def _held_by(
     heads: Sequence[Head],
+    own: Sequence[int],
     blocks: Sequence[int],
     quotas: Sequence[tuple[Sequence[int], int]],
 ) -> list[_Held]:
     """The budgets for what these blocks hold."""
-    own, known = own_blocks(heads), set(blocks)
-    held = []
+    known, held = set(blocks), []
     for group, number in quotas:
         inside = [own[index] for index in group if own[index] != index and own[index] in known]
         if inside:
@@ -270,6 +274,13 @@ def own_blocks(heads: Sequence[Head]) -> list[int]:
     """For each head or unit the index of its residual block; its own if that is not in the list."""
     places = {head: index for index, head in enumerate(heads)}
     return [places.get(_block_of(head), index) for index, head in enumerate(heads)]
+
+
+def block_values(values: Tensor, own_blocks: Sequence[int]) -> Tensor:
+    """For each head the value of its block, 1 where that has none; for blocks 1: `[heads]`."""
+    own = torch.tensor(own_blocks, dtype=torch.long, device=values.device)
+    alone = own == torch.arange(len(own), device=values.device)
+    return torch.where(alone, 1.0, values[own])
 
 
 def _block_of(head: Head) -> Head:

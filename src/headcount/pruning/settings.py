@@ -36,7 +36,7 @@ from headcount.pruning.methods import (
     canonical,
     method_named,
 )
-from headcount.pruning.selection import Request, Selection
+from headcount.pruning.selection import Request, Selection, check_room
 from headcount.ranking.measures import MEASURES, check_sites
 from headcount.registry import name_list
 from headcount.run import Run, resolve_run
@@ -335,7 +335,7 @@ def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]
     """Groups of indices into `layout.heads(sites)`, and how many heads of each group stay.
 
     One group of all heads or of each site, or with `even` each layer of each site, all layers with
-    the same number.
+    the same number. Stops where more are to stay than the whole blocks that stay can hold.
     """
     heads = layout.heads(settings.sites)
     groups: list[list[int]] = []
@@ -362,6 +362,7 @@ def budgets(settings: PruneSettings, layout: HeadLayout) -> tuple[list[list[int]
                     f" {kinds_at(sites)}.",
                     "Keep fewer, or leave --even out.",
                 )
+    check_room(heads, groups, numbers)
     return groups, numbers
 
 

@@ -126,7 +126,7 @@ class TimedGates(HardConcreteGates):
         that it holds. What does not fit any more is left out, and the rest is tried all the same:
         where an engine fills up heads, some of them cost nothing.
         """
-        there = self._there(self.distribution.open_probability(self.logits.detach())).cpu()
+        there = self.there(self.distribution.open_probability(self.logits.detach())).cpu()
         chosen = torch.zeros(len(self.heads))
         for gate in torch.sort(there, descending=True, stable=True).indices.tolist():
             if gate in self._opens_with_units:

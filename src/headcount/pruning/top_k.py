@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from headcount.heads import Head
-from headcount.pruning.selection import Quotas, Request, Selection
+from headcount.pruning.selection import Quotas, Request, Selection, block_values
 
 _BISECTIONS = 60
 
@@ -87,7 +87,7 @@ class TopKGates(Selection):
         cold: float = 0.1,
     ) -> None:
         super().__init__(heads, device)
-        self.quotas = Quotas(self.heads, groups, budgets)
+        self.quotas = Quotas(self.heads, self.blocks, groups, budgets)
         self.groups = [torch.tensor(group, device=device) for group in groups]
         self.budgets = list(budgets)
         self.updates, self.hot, self.cold = updates, hot, cold
@@ -125,7 +125,7 @@ class TopKGates(Selection):
         if not self.quotas.nested:
             return self._soft(scores)
         scores = self.quotas.ranked(scores)
-        open_blocks = self.quotas.block_gates(self._soft(scores).detach())
+        open_blocks = block_values(self._soft(scores).detach(), self.blocks)
         return self._soft(scores + torch.log(open_blocks.clamp(min=CLOSED)))
 
     def _soft(self, scores: Tensor) -> Tensor:
