@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,26 @@ import torch
 from headcount import import_run, load_run
 from headcount.errors import UserError
 from headcount.interop.argos_import import read_variables
+from headcount.interop.assembling import padded_tokenizer
 from headcount.interop.checking import make_sample
+from headcount.interop.sentencepiece_model import pieces_by_rank
+
+CONTENT: dict[str, Any] = {
+    "version": "1.0",
+    "truncation": None,
+    "padding": None,
+    "added_tokens": [],
+    "normalizer": {
+        "type": "Sequence",
+        "normalizers": [
+            {"type": "Prepend", "prepend": " "},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        ],
+    },
+    "pre_tokenizer": None,
+    "post_processor": None,
+    "decoder": None,
+}
 
 Pack = Callable[..., Path]
 
@@ -104,3 +125,37 @@ def test_another_kind_of_model_is_refused(pack: Pack, tmp_path: Path) -> None:
     path.write_bytes(content[:value] + b"\0" + content[value + 1 :])
     with pytest.raises(UserError, match="start_from_zero_embedding: 0"):
         import_run(folder, tmp_path / "run")
+
+
+def test_a_target_side_without_its_sentencepiece_model(pack: Pack, tmp_path: Path) -> None:
+    """Argos packs the source's alone: target text must be cut into pieces of the vocabulary."""
+    folder = pack()
+    path = folder / "model" / "shared_vocabulary.json"
+    names = json.loads(path.read_text())
+    first = len(names) // 2  # the frequent ones are both sides', the others the target's alone
+    names[first:] = [f"▁ж{'ш' * i}" for i in range(len(names) - first)]
+    path.write_text(json.dumps(names))
+    imported = import_run(folder, tmp_path / "run")
+    [note] = imported.notes
+    assert "source side alone" in note
+    source, target = imported.run.source_tokenizer, imported.run.target_tokenizer
+    assert target.encode("ж жш") == [first, first + 1]
+    assert source.unk in source.encode("ж жш")
+    assert target.decode(target.encode("ж жш")) == "ж жш"
+
+
+def test_pieces_by_rank_make_the_likeliest_sum() -> None:
+    names = ["</s>", "<unk>", "▁a", "b", "▁ab", "c", "▁", "bc", "abc"]
+    tokenizer = padded_tokenizer(pieces_by_rank(CONTENT, names, "<unk>"), names)
+    likelihood = {name: -math.log(rank) for rank, name in enumerate(names, 1)}
+    normaliser = math.log(sum(1 / rank for rank in range(1, len(names) + 1)))
+    for word in ("ab", "abc", "abbc", "aabc"):
+        ways = [
+            way
+            for size in range(1, len(word) + 2)
+            for way in itertools.product(names[2:], repeat=size)
+            if "".join(way) == f"▁{word}"
+        ]
+        scores = {way: sum(likelihood[name] - normaliser for name in way) for way in ways}
+        best = max(scores, key=scores.__getitem__)
+        assert [names[i] for i in tokenizer.inside(word)] == list(best)

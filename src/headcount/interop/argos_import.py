@@ -23,10 +23,12 @@ from torch.nn import functional as F
 
 from headcount.config import ModelConfig
 from headcount.data.batches import padded
+from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.files import parsing, read_json, require_file
 from headcount.interop.assembling import (
     MAX_POSITIONS,
+    UNKNOWN,
     assembled,
     bias_with_padding,
     marian_position_base,
@@ -37,6 +39,11 @@ from headcount.interop.checking import LIMIT, Sample, largest_difference
 from headcount.interop.ctranslate2_export import open_translator
 from headcount.interop.families.adapter import OUTPUT, OUTPUT_BIAS, SOURCE, TARGET, Languages
 from headcount.interop.search_settings import model_config
+from headcount.interop.sentencepiece_model import (
+    pieces_by_rank,
+    read_sentencepiece,
+    to_tokenizers,
+)
 from headcount.model.embedding import sinusoids
 from headcount.run import Run
 
@@ -56,6 +63,9 @@ _USUAL = {
 }
 """The only values that this package can compute with."""
 
+_OTHER_PIECES = 0.1
+"""A vocabulary with more pieces than this that a SentencePiece model lacks was not made with it."""
+
 _REMEDY = "Fetch the package again."
 
 Variables = Mapping[str, np.ndarray]
@@ -67,21 +77,25 @@ def is_argos(folder: Path) -> bool:
     return package and not (folder / "config.json").is_file()  # that of a model of transformers
 
 
-def argos_run(folder: Path, languages: Languages, out: Path) -> Run:
-    """The run of a package."""
+def argos_run(folder: Path, languages: Languages, out: Path) -> tuple[Run, list[str]]:
+    """The run of a package, and notes on what differs."""
     path = folder / MODEL
     with parsing(path, _REMEDY):
         variables = read_variables(path)
         config = _model_config(variables)
         said = _languages(folder)
         languages = Languages(languages.source or said.source, languages.target or said.target)
-        names = _vocabularies(folder)
-        tokenizers = tuple(padded_tokenizer(folder / PIECES, each) for each in names)
-        assert len(tokenizers) == 2
+        source, target, notes = _tokenizers(folder)
         weights = sum(array.size for array in variables.values())
-        return assembled(
-            config, tokenizers, lambda own: _parameter(own, variables), weights, languages, out
+        run = assembled(
+            config,
+            (source, target),
+            lambda own: _parameter(own, variables),
+            weights,
+            languages,
+            out,
         )
+        return run, notes
 
 
 def read_variables(path: Path) -> Variables:
@@ -257,6 +271,25 @@ def _parameter(own: str, variables: Variables) -> Tensor:
     else:
         names = [f"linear_{2 if block == 'cross_attention' else 1}/{kind}"]
     return torch.cat([torch.from_numpy(variables[f"{prefix}/{name}"]) for name in names])
+
+
+def _tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer, list[str]]:
+    """Of source and target. A package may lack the target's SentencePiece model: Argos decodes only.
+
+    The pieces are in the vocabulary then, which Marian's tools write by frequency.
+    """
+    source, target = _vocabularies(folder)
+    model = read_sentencepiece(folder / PIECES)
+    content = to_tokenizers(model)
+    cut, notes = content, []
+    known = {piece.piece for piece in model.pieces}
+    if sum(name not in known for name in target) > _OTHER_PIECES * len(target):
+        cut = pieces_by_rank(content, target, UNKNOWN)
+        notes = [
+            "the package has the SentencePiece model of the source side alone; target text is cut"
+            " by how frequent the vocabulary's pieces are, nearly as the model itself writes it"
+        ]
+    return padded_tokenizer(content, source), padded_tokenizer(cut, target), notes
 
 
 def _vocabularies(folder: Path) -> tuple[list[str], list[str]]:

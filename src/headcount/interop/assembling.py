@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +17,6 @@ from headcount.data.tokenizer import Tokenizer
 from headcount.errors import UserError
 from headcount.interop.families.adapter import Languages
 from headcount.interop.search_settings import run_config
-from headcount.interop.sentencepiece_model import read_sentencepiece, to_tokenizers
 from headcount.model.transformer import blank_model
 from headcount.run import Run, all_finite
 
@@ -85,12 +85,12 @@ def bias_with_padding(bias: Tensor) -> Tensor:
     return torch.cat([bias, torch.tensor([NEVER])])
 
 
-def padded_tokenizer(sentencepiece: Path, names: list[str]) -> Tokenizer:
-    """The tokenizer of a SentencePiece model whose pieces have the numbers of `names`."""
+def padded_tokenizer(content: dict[str, Any], names: list[str]) -> Tokenizer:
+    """The tokenizer of a SentencePiece model's content whose pieces have the numbers of `names`."""
     if UNKNOWN not in names or END not in names:
         raise UserError(f"The vocabulary lacks {UNKNOWN} or {END}.", "Fetch the model again.")
     return Tokenizer(
-        to_tokenizers(read_sentencepiece(sentencepiece)),
+        content,
         pad=len(names),
         unk=names.index(UNKNOWN),
         start=len(names),

@@ -120,8 +120,8 @@ def _foreign_run(folder: Path, languages: Languages, out: Path) -> Imported | No
         return Imported(run, notes, None)
     if is_argos(folder):
         require_extra("ctranslate2")
-        run = argos_run(folder, languages, out)
-        return Imported(run, [], argos_difference(run, folder, make_sample(run)))
+        run, notes = argos_run(folder, languages, out)
+        return Imported(run, notes, argos_difference(run, folder, make_sample(run)))
     return None
 
 

@@ -34,7 +34,7 @@ from headcount.interop.families.adapter import (
 )
 from headcount.interop.marian_file import EMBEDDING, MarianFile, read_marian_file
 from headcount.interop.search_settings import model_config
-from headcount.interop.sentencepiece_model import read_sentencepiece
+from headcount.interop.sentencepiece_model import read_sentencepiece, to_tokenizers
 from headcount.run import Run
 from headcount.yaml_reading import read_yaml
 
@@ -211,7 +211,8 @@ def _vocabularies(folder: Path) -> list[Path]:
 
 
 def _tokenizer(path: Path, size: int) -> Tokenizer:
-    pieces = [piece.piece for piece in read_sentencepiece(path).pieces]
+    model = read_sentencepiece(path)
+    pieces = [piece.piece for piece in model.pieces]
     if len(pieces) > size:
         raise UserError(f"{path} has {len(pieces)} pieces, the model {size}.", "Fetch both again.")
-    return padded_tokenizer(path, [*pieces, *[""] * (size - len(pieces))])
+    return padded_tokenizer(to_tokenizers(model), [*pieces, *[""] * (size - len(pieces))])

@@ -12,6 +12,7 @@ ligature with an accent, loses the mark.
 from __future__ import annotations
 
 import base64
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from headcount.files import require_file
 
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED, _UNUSED, _BYTE = 1, 2, 3, 4, 5, 6
 _UNIGRAM, _BPE = 1, 2
+_SPECIAL = ("<unk>", "<s>", "</s>")
 _SPACES_AT_ENDS = "^ +| +$"
 _SPACES_IN_A_ROW = " {2,}"
 
@@ -62,6 +64,20 @@ def to_tokenizers(proto: Any, prefixes: Sequence[str] = ()) -> dict[str, Any]:
         "decoder": _decoder(proto.trainer_spec.byte_fallback),
         "model": _unigram(proto) if unigram else _bpe(proto),
     }
+
+
+def pieces_by_rank(content: dict[str, Any], names: Sequence[str], unknown: str) -> dict[str, Any]:
+    """A tokenizer that normalises as `content` does, with other pieces, the most frequent first.
+
+    Their probabilities, which are not known, are those of Zipf's law: one over the rank.
+    """
+    normaliser = math.log(sum(1 / rank for rank in range(1, len(names) + 1)))
+    vocab = [
+        [f" {name}" if name in _SPECIAL else name, -math.log(rank) - normaliser]
+        for rank, name in enumerate(names, 1)
+    ]
+    unigram = {"type": "Unigram", "unk_id": names.index(unknown), "vocab": vocab}
+    return {**content, "model": {**unigram, "byte_fallback": False}}
 
 
 def to_sentencepiece(content: dict[str, Any]) -> bytes:
