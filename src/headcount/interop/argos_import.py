@@ -274,7 +274,7 @@ def _parameter(own: str, variables: Variables) -> Tensor:
 
 
 def _tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer, list[str]]:
-    """Of source and target. A package may lack the target's SentencePiece model: Argos decodes only.
+    """Of source and target. A package may lack the target's SentencePiece model.
 
     The pieces are in the vocabulary then, which Marian's tools write by frequency.
     """
