@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
+from headcount.bench.speed_figure import Point, draw_speeds
 from headcount.heads import ALL_SITES
+from headcount.picture import Picture
 
 COLOURS = {
     "control": "#999999",
@@ -51,43 +53,25 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join([*lines, *left, "", *notes]) + "\n"
 
 
-def draw(result: dict[str, Any], beam: int) -> Any:
+def draw(result: dict[str, Any], beam: int) -> Picture:
     """BLEU against sentences per second: a panel for each engine and batch."""
-    from headcount.picture import Picture
-
     rows = [row for row in result["rows"] if row["beam"] == beam]
     engines = list({row["engine"]: 0 for row in rows})
     batches = sorted({row["batch"] for row in rows})
-    size = (3.4 * len(engines), 2.9 * len(batches))
-    figure = Picture(figsize=size, layout="constrained")
-    axes = figure.subplots(len(batches), len(engines), squeeze=False, sharey=True)
-    for (place, batch), (column, engine) in product(enumerate(batches), enumerate(engines)):
-        panel = axes[place][column]
-        for row in rows:
-            if (row["engine"], row["batch"]) != (engine, batch):
-                continue
-            colour = COLOURS.get(row["kind"], "#222222")
-            alone = row["kind"] in ("full", "control", "rival")
-            mark = "*" if alone else MARKS.get(row["way"], "P")
-            x, y = row["sentences_per_second"], row["bleu"]
-            panel.errorbar(x, y, yerr=row["bleu_interval"], color=colour, lw=0.5, alpha=0.4)
-            label = " ".join(filter(None, (row["kind"], row["way"])))
-            panel.plot(x, y, mark, color=colour, ms=6, label=label)
-        panel.set_title(f"{engine}, batch {batch}", fontsize=8)
-        panel.tick_params(labelsize=7)
-        panel.grid(alpha=0.2)
-    for panel in axes[-1]:
-        panel.set_xlabel("sentences per second", fontsize=8)
-    for panel in axes[:, 0]:
-        panel.set_ylabel("BLEU", fontsize=8)
-    handles, labels = axes[0][0].get_legend_handles_labels()
-    unique = dict(zip(labels, handles, strict=True))
-    figure.legend(
-        unique.values(),
-        unique.keys(),
-        loc="outside lower center",
-        ncols=6,
-        fontsize=7,
-        frameon=False,
-    )
-    return figure
+    places = [f"{engine}, batch {batch}" for batch, engine in product(batches, engines)]
+    points = []
+    for row in rows:
+        alone = row["kind"] in ("full", "control", "rival")
+        points.append(
+            Point(
+                f"{row['engine']}, batch {row['batch']}",
+                row["sentences_per_second"],
+                row["bleu"],
+                " ".join(filter(None, (row["kind"], row["way"]))),
+                COLOURS.get(row["kind"], "#222222"),
+                "*" if alone else MARKS.get(row["way"], "P"),
+                row["bleu_interval"],
+            )
+        )
+    points.sort(key=lambda point: places.index(point.panel))
+    return draw_speeds(points, len(engines))

@@ -48,7 +48,7 @@ VERBS = {
     "rank": "rank",
     "roles": "roles",
     "prune": "prune",
-    "prune_sweep": "prune",
+    "prune_sweep": "sweep",
     "bench": "bench",
     "study": "study",
     "import_run": "interop",

@@ -1,4 +1,4 @@
-"""`headcount prune` and `headcount prune-sweep`."""
+"""`headcount prune`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headcount.cli.console import (
     same_command,
     speaks,
 )
-from headcount.cli.prune_display import plan_lines, plan_table, summary, sweep_table
+from headcount.cli.prune_display import plan_lines, plan_table, summary
 from headcount.errors import Interrupted, UserError
 
 TRAIN = typer.Option(..., "--train", help="A corpus folder of the run's languages.")
@@ -62,6 +62,16 @@ PRECISION = typer.Option(
     None,
     "--precision",
     help="While training: float32, bf16, auto. Default: as the run was trained.",
+)
+ENGINE = typer.Option(
+    None, "--engine", help="Where a speed-up is measured. Default: headcount. {engines}."
+)
+BATCH = typer.Option(None, "--batch", min=1, help="With how many sentences at a time. Default: 1.")
+DISTIL = typer.Option(
+    None,
+    "--distil",
+    help="Also learn a teacher's distributions: their share of the target, 0 to 1. Default with a"
+    " teacher: 0.5, else none.",
 )
 SEED = typer.Option(1, "--seed", help="Of noise, batches and random scores.")
 
@@ -107,12 +117,8 @@ def prune(
         help="Prune until a translation is this many times as fast: 1.5. Begins with a minute or"
         " two of timing, more on a busy machine.",
     ),
-    engine: str | None = typer.Option(
-        None, "--engine", help="Where --speedup is measured. Default: headcount. {engines}."
-    ),
-    batch: int | None = typer.Option(
-        None, "--batch", min=1, help="With how many sentences at a time. Default: 1."
-    ),
+    engine: str | None = ENGINE,
+    batch: int | None = BATCH,
     by: str | None = typer.Option(
         None,
         "--by",
@@ -140,12 +146,7 @@ def prune(
     ),
     batch_tokens: int | None = BATCH_TOKENS,
     precision: str | None = PRECISION,
-    distil: float | None = typer.Option(
-        None,
-        "--distil",
-        help="Also learn a teacher's distributions: their share of the target, 0 to 1. Default with"
-        " a teacher: 0.5, else none.",
-    ),
+    distil: float | None = DISTIL,
     teacher: Path | None = typer.Option(
         None, "--teacher", help="A run with the same vocabulary. Default: the run to prune."
     ),
@@ -224,71 +225,3 @@ def training_updates(updates: int | None, finetune: int | None, no_finetune: boo
             f"Leave out --no-finetune or {other}.",
         )
     return 0
-
-
-def prune_sweep(
-    context: typer.Context,
-    run: Path = typer.Argument(..., help="The run to prune; it is only read."),
-    train: Path = TRAIN,
-    out: Path = typer.Option(..., "--out", help="The folder for all prunings; created if missing."),
-    penalties: str = typer.Option("", "--penalties", help="Penalties: 0.003,0.01,0.03."),
-    keep: str = typer.Option("", "--keep", help="Numbers of heads to keep: 4,8,16."),
-    by: str | None = typer.Option(
-        None,
-        "--by",
-        help="With --keep, one or more ways to choose; exact by default. {methods}. Also any column"
-        " of numbers in the run's head table.",
-    ),
-    seeds: int = typer.Option(
-        1, "--seeds", min=1, help="Run each with this many seeds, from --seed on."
-    ),
-    seed: int = SEED,
-    even: bool = EVEN,
-    sites: str | None = SITES,
-    ff_block: int | None = FF_BLOCK,
-    train_only: str | None = TRAIN_ONLY,
-    updates: int | None = UPDATES,
-    finetune: int | None = FINETUNE,
-    no_finetune: bool = NO_FINETUNE,
-    from_scratch: bool = FROM_SCRATCH,
-    learning_rate: float = LEARNING_RATE,
-    batch_tokens: int | None = BATCH_TOKENS,
-    precision: str | None = PRECISION,
-    jobs: int = typer.Option(1, "--jobs", min=1, help="Processes on this machine."),
-    json: bool = JSON,
-    quiet: bool = QUIET,
-) -> None:
-    """Prune one run many times; resumable, one table; under torchrun spread over its ranks."""
-    from headcount.pruning.sweep import parse_numbers, sweep_items
-    from headcount.pruning.sweep import prune_sweep as sweep
-
-    if no_finetune:
-        refuse(context, TRAINING, "--no-finetune")
-    items = sweep_items(
-        parse_numbers(penalties, float, "--penalties"),
-        parse_numbers(keep, int, "--keep"),
-        [name.strip() for name in by.split(",")] if by else None,
-        seeds,
-        even=even,
-        sites=sites,
-        ff_block=ff_block,
-        train_only=train_only,
-        updates=training_updates(updates, finetune, no_finetune),
-        finetune=finetune,
-        from_scratch=from_scratch,
-        learning_rate=learning_rate,
-        batch_tokens=batch_tokens,
-        precision=precision,
-        seed=seed,
-    )
-    try:
-        rows = sweep(run, train, out, items, jobs=jobs, progress=StageReporter(quiet))
-    except Interrupted as stopped:
-        again = f"Stopped. Continue with: {same_command()}"
-        raise Interrupted(stopped.number, again) from stopped
-    if not rows:  # under torchrun one process has the table
-        return
-    if json:
-        print_json(rows)
-    else:
-        results.print(sweep_table(rows))

@@ -133,7 +133,8 @@ def sweep_table(rows: list[dict[str, Any]]) -> Table:
     table.add_column("pruning", no_wrap=True)
     numbers = ("BLEU", "chrF", "dev loss", "M params", "ms/sentence")
     sites = pruned_sites(rows)
-    for name in (*sites, *numbers):
+    timed = ["measured\n(promised)"] if any(row["asked"] is not None for row in rows) else []
+    for name in (*sites, *numbers, *timed):
         table.add_column(f"  {name}", justify="right")
     for row in rows:
         heads = [
@@ -148,5 +149,13 @@ def sweep_table(rows: list[dict[str, Any]]) -> Table:
             "" if row["dev_loss"] is None else f"{row['dev_loss']:.4f}",
             f"{row['parameters'] / 1e6:.2f}",
             f"{1e3 * row['seconds_per_sentence']:.1f}",
+            *(_speed(row) for _ in timed),
         )
     return table
+
+
+def _speed(row: dict[str, Any]) -> str:
+    """Times as fast as the baseline, where that was asked for."""
+    if row["asked"] is None:
+        return ""
+    return f"{row['measured']:.2f}x\n({row['promised']:.2f}x)"

@@ -7,11 +7,12 @@ processes, or on the ranks that torchrun gives.
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from math import isfinite
 from multiprocessing import get_context
@@ -20,17 +21,21 @@ from typing import Any
 
 import torch
 
+from headcount.bench.costs import Costs
 from headcount.bench.runs import interleaved
+from headcount.bench.speed_figure import Point, draw_speeds
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import load_corpus
+from headcount.data.fetch import sha256_of
 from headcount.distribution import Workers, default_device
 from headcount.errors import UserError
-from headcount.files import owned, parsing, read_json, write_csv, write_json
+from headcount.files import atomic_path, owned, parsing, read_json, write_csv, write_json
 from headcount.heads import SITES
 from headcount.model.arithmetic import count_parameters
+from headcount.picture import Picture
 from headcount.processes import end_with_parent, threads_for
 from headcount.progress import Progress, silent
-from headcount.pruning.methods import EXACT, canonical
+from headcount.pruning.methods import EXACT, NEEDS, TIMED, canonical, method_named
 from headcount.pruning.process import check_corpus
 from headcount.pruning.prune import prune
 from headcount.pruning.record import (
@@ -41,12 +46,17 @@ from headcount.pruning.record import (
     same_record,
 )
 from headcount.pruning.settings import PruneSettings, check_choice, check_heads, make_settings
-from headcount.run import PRUNING, Run, load_run, regroup
+from headcount.pruning.timed import known_costs
+from headcount.run import PRUNING, WEIGHTS, Run, load_run, regroup
 from headcount.scoring import read_pair, score
 from headcount.translation import translate_lines
 
 SCORES = "scores.json"
 BASELINE = "baseline.json"
+PRICES = "prices.json"
+FIGURE = "sweep.svg"
+NONE = "none"
+"""The method of the baseline."""
 TIMED_LINES = 100
 TIMED_ROUNDS = 3
 
@@ -55,42 +65,72 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Item:
-    """One pruning of a sweep."""
+    """One pruning of a sweep; `costs` is the price list of a speed-up, once it is known."""
 
     name: str
     settings: PruneSettings
+    costs: Costs | None = None
 
 
 def sweep_items(
     penalties: Iterable[float],
-    keeps: Sequence[int],
+    keeps: Sequence[int | str],
     by: Sequence[str] | None = None,
     seeds: int = 1,
+    speedups: Sequence[float] = (),
+    engine: str | None = None,
+    batch: int | None = None,
     **common: Any,
 ) -> list[Item]:
-    """Every penalty, and every number of heads with every way to choose them, with every seed.
+    """Every penalty, number of heads and speed-up, in every way to choose them, with every seed.
 
-    `common` are settings that all share. Duplicates are pruned once.
+    A number of heads may be one for each site, `enc=12,enc_ff=48`. `common` are settings that all
+    share. Duplicates are pruned once.
     """
-    if by and not keeps:
+    ways = _ways(by or (), {"penalty": penalties, "keep": keeps, "speedup": speedups})
+    if (engine or batch) and not speedups:
         raise UserError(
-            f"--by {','.join(by)} needs a number of heads.", "Give --keep, or leave --by out."
+            "--engine and --batch say where a speed-up is measured.",
+            "Give --speedups, or leave them out.",
         )
     first = int(common.pop("seed", 1))
     choices: dict[str, dict[str, Any]] = {
         f"penalty-{penalty:.15g}": {"penalty": penalty} for penalty in penalties
     }
     even = common.pop("even", False)
-    for name, keep in product(by or [EXACT], keeps):
-        method = canonical(name)
-        choices[f"keep-{keep}-{method}"] = {"keep": keep, "by": method, "even": even}
+    for method, keep in product(ways["keep"], keeps):
+        shown = str(keep).replace("=", "").replace(",", "-").replace(" ", "")
+        choices[f"keep-{shown}-{method}"] = {"keep": keep, "by": method, "even": even}
+    timing = {"engine": engine, "batch": batch}
+    for method, speedup in product(ways["speedup"], speedups):
+        choices[f"speedup-{speedup:.15g}-{method}"] = {"speedup": speedup, "by": method, **timing}
     if not choices:
-        raise UserError("There is nothing to sweep over.", "Give --penalties or --keep.")
+        raise UserError(
+            "There is nothing to sweep over.", "Give --penalties, --keep or --speedups."
+        )
     return [
         Item(f"{name}-seed{seed}", make_settings(**common, **choice, seed=seed))
         for name, choice in choices.items()
         for seed in range(first, first + seeds)
     ]
+
+
+def _ways(by: Sequence[str], amounts: Mapping[str, Iterable[float | str]]) -> dict[str, list[str]]:
+    """For each thing that says how much stays, the methods to choose with."""
+    named: dict[str, list[str]] = {needs: [] for needs in amounts}
+    for name in map(canonical, by):
+        needs = method_named(name).needs
+        if not list(amounts[needs]):
+            raise UserError(f"--by {name} needs {NEEDS[needs]}.", "Or leave it out of --by.")
+        named[needs].append(name)
+    return named | {"keep": named["keep"] or [EXACT], "speedup": named["speedup"] or [TIMED]}
+
+
+def parse_keeps(text: str) -> list[int | str]:
+    """`4,8,16`, or numbers for several sites: `enc=12,enc_ff=48; enc=6,enc_ff=24`."""
+    if "=" not in text:
+        return parse_numbers(text, int, "--keep")
+    return [part.strip() for part in text.split(";") if part.strip()]
 
 
 def parse_numbers(text: str, kind: type[float], option: str) -> list[Any]:
@@ -127,11 +167,11 @@ def prune_sweep(
             "Call `headcount prune` for each number of heads.",
         )
     check_corpus(source, train)
-    for item in items:
-        _check_item(source, train, out / item.name, item.settings)
+    resolved = [_checked(source, train, out / item.name, item.settings) for item in items]
     rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    mine = list(items)[rank::world]
     with owned(out, rank == 0):
+        items = _priced(source, train, out, items, resolved, rank, progress)
+        mine = items[rank::world]
         if jobs <= 1:
             for item in mine:
                 make_item(baseline, train, out, item, progress)
@@ -144,14 +184,60 @@ def prune_sweep(
         return _table(source, train, out, items)
 
 
-def _check_item(source: Run, train: Path, folder: Path, settings: PruneSettings) -> None:
-    """Stop if a pruning is impossible, or already exists with other settings."""
-    resolved = settings.resolved(source.config)
+def _checked(source: Run, train: Path, folder: Path, settings: PruneSettings) -> PruneSettings:
+    """The resolved settings, if the pruning is possible and does not exist with other settings."""
+    resolved = settings.resolved(source.config, source.model.heads)
     source = regroup(source, resolved.ff_block)
     check_heads(resolved, source.model.heads, str(source.folder))
     check_choice(resolved, source)
     if (folder / PRUNING).is_file():
         same_record(folder, new_record(source, train, resolved))
+    return resolved
+
+
+def _priced(
+    source: Run,
+    train: Path,
+    out: Path,
+    items: Sequence[Item],
+    resolved: Sequence[PruneSettings],
+    rank: int,
+    progress: Progress,
+) -> list[Item]:
+    """The items; those with a speed-up have one price list, which the first rank has measured.
+
+    So their sizes can be compared, and nothing is timed while another pruning trains beside it.
+    """
+    priced, known = list(items), _read_prices(out)
+    if all(settings.speedup is None for settings in resolved):
+        return priced
+    timed = load_run(source.folder, default_device())
+    weights = sha256_of(timed.folder / WEIGHTS)
+    for number, settings in enumerate(resolved):
+        if settings.speedup is None:
+            continue
+        names = {"sites", "engine", "batch", "ff_block"}
+        of = settings.model_dump(mode="json", include=names)
+        key = json.dumps({"weights": weights, **of}, sort_keys=True)
+        while rank and key not in known:
+            time.sleep(1)
+            known = _read_prices(out)
+        run = regroup(timed, settings.ff_block)
+        costs = known_costs(run, train, settings, progress, known.get(key))
+        assert costs is not None
+        known[key] = costs
+        priced[number] = replace(items[number], costs=costs)
+    if known and not rank:  # now that every target is within reach
+        write_json(out / PRICES, {key: costs.to_json() for key, costs in known.items()})
+    return priced
+
+
+def _read_prices(out: Path) -> dict[str, Costs]:
+    """The price lists of earlier calls, by what they are of."""
+    path = out / PRICES
+    stored = read_json(path) if path.is_file() else {}
+    with parsing(path, "Delete it: prices are then measured anew."):
+        return {key: Costs(**costs) for key, costs in stored.items()}
 
 
 def make_item(
@@ -166,6 +252,7 @@ def make_item(
             folder,
             item.settings,
             resume=folder.exists(),
+            costs=item.costs,
             workers=Workers(device=default_device()),
             observe=lambda line: progress(f"Pruning {item.name}", line["update"], None),
         )
@@ -220,6 +307,7 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
             "heads": everything | record["heads"],  # earlier versions recorded heads alone
             "dev_loss": record["after"]["dev_loss"],
             "parameters": record["parameters"],
+            **_speed(record),
         }
         rows.append(row | _read_scores(out / item.name / SCORES))
     runs = [source, *(load_run(out / item.name) for item in items)]
@@ -229,7 +317,34 @@ def _table(source: Run, train: Path, out: Path, items: Sequence[Item]) -> list[R
         row["seconds_per_sentence"] = timing["translate"].median
     write_json(out / "sweep.json", rows)
     _write_csv(out / "sweep.csv", rows)
+    with atomic_path(out / FIGURE) as partial:
+        _figure(rows).savefig(partial, format="svg", facecolor="white")
     return rows
+
+
+def _speed(record: Mapping[str, Any]) -> Row:
+    """How much faster a model was to be, should be by the prices, and is; and where."""
+    speed = record.get("speed") or {}
+    return {name: speed.get(name) for name in ("asked", "promised", "measured", "engine", "batch")}
+
+
+def _figure(rows: Sequence[Row]) -> Picture:
+    """BLEU against speed in this package, and against what was asked of an engine."""
+    points = []
+    for row in rows:
+        way = None if row["method"] == NONE else method_named(row["method"])
+        label, colour, mark = (way.label, way.colour, "o") if way else ("baseline", "#222222", "*")
+        faster = rows[0]["seconds_per_sentence"] / row["seconds_per_sentence"]
+        point = Point(
+            "headcount, many sentences at once", faster, row["bleu"], label, colour, mark,
+            row["bleu_interval"],
+        )  # fmt: skip
+        points.append(point)
+        if row["asked"] is not None:
+            panel = f"{row['engine']}, batch {row['batch']}; hollow: promised"
+            points.append(replace(point, panel=panel, speed=row["measured"]))
+            points.append(replace(point, panel=panel, speed=row["promised"], solid=False))
+    return draw_speeds(points, 2, "times as fast")
 
 
 def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]) -> Row:
@@ -242,13 +357,14 @@ def _baseline_row(source: Run, train: Path, out: Path, records: Sequence[Record]
     before = [record["before"]["dev_loss"] for record in records if "before" in record]
     return {
         "name": "baseline",
-        "method": "none",
+        "method": NONE,
         "penalty": None,
         "seed": None,
         "updates": 0,
         "heads": source.model.heads.to_json(),
         "dev_loss": before[0] if before else None,
         "parameters": count_parameters(source.model),
+        **_speed({}),
         **_read_scores(path),
     }
 
