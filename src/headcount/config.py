@@ -313,6 +313,8 @@ class TrainingConfig(Section):
     """Source tokens of a micro-batch: what a device holds at once."""
     join_pairs: Positive = 1
     """Up to this many training pairs are joined into one, at random; 1 joins none."""
+    hold_positions: bool = False
+    """The encoder's position biases stay as they are: heads go on looking where they look."""
     learning_rate_scale: Annotated[float, Field(gt=0)] = 4.0
     """The schedule's factor (App. B.3): rate = scale / sqrt(width) x ..."""
     warmup: Positive = 16000
@@ -373,6 +375,12 @@ class Config(Section):
     model: ModelConfig = ModelConfig()
     search: SearchConfig = SearchConfig()
     training: TrainingConfig = TrainingConfig()
+
+    @model_validator(mode="after")
+    def _held_positions_exist(self) -> Config:
+        if self.training.hold_positions and self.model.relative_positions == "none":
+            raise ValueError("training.hold_positions needs model.relative_positions")
+        return self
 
     @model_validator(mode="after")
     def _pairs_fit_the_model(self) -> Config:

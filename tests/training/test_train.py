@@ -21,7 +21,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from headcount.config import Config
+from headcount.config import Config, parse_config
 from headcount.distribution import Workers
 from headcount.errors import Notice, UserError
 from headcount.run import load_run
@@ -190,6 +190,28 @@ def test_a_training_starts_with_another_decoder(make_config: Make, tmp_path: Pat
     same = weights(tmp_path / "same")
     for name, tensor in before.items():
         torch.testing.assert_close(same[name], tensor, atol=1e-6, rtol=0)
+
+
+@pytest.mark.slow
+def test_held_positions_stay_while_all_else_trains(make_config: Make, tmp_path: Path) -> None:
+    def config(updates: int, held: bool) -> Config:
+        made = with_model(make_config(updates=updates, save_every=2), relative_positions="layer")
+        training = made.training.model_copy(update={"hold_positions": held})
+        return made.model_copy(update={"training": training})
+
+    train(config(4, held=False), tmp_path / "first")
+    train(config(4, held=True), tmp_path / "whole", start_from=tmp_path / "first")
+    before, after = weights(tmp_path / "first"), weights(tmp_path / "whole")
+    same = {name for name in before if torch.equal(before[name], after[name])}
+    assert same == {f"encoder_positions.{layer}.table" for layer in range(2)}
+    train(config(2, held=True), tmp_path / "parts", start_from=tmp_path / "first")
+    train(config(4, held=True), tmp_path / "parts", resume=True)
+    assert_same(after, weights(tmp_path / "parts"))
+
+
+def test_positions_cannot_be_held_where_there_are_none() -> None:
+    with pytest.raises(UserError, match="hold_positions needs"):
+        parse_config({"training": {"hold_positions": True}}, "recipe")
 
 
 @pytest.mark.slow

@@ -179,13 +179,16 @@ def make_trainer(
             save_weights(model, run.folder / WEIGHTS)
         return line
 
+    if training.hold_positions:
+        model.encoder_positions.requires_grad_(False)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     return Trainer(
         model,
         training,
         prepared.train,
         prepared.target_tokenizer,
         Objective(model, training.label_smoothing, teacher),
-        [ParameterGroup(list(model.parameters()), rate)],
+        [ParameterGroup(trained, rate)],
         run.folder,
         evaluate,
         workers,
