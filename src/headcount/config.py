@@ -193,6 +193,8 @@ class ModelConfig(Section):
     """Relative positions: all longer distances are the same."""
     position_spread: tuple[Spread, Spread] | None = None
     """Deviation of biases before training, of a layer's first and last head; `null`: small."""
+    position_spread_layers: Positive | None = None
+    """How many layers begin with that spread, from the lowest on; `null`: all."""
     position_base: Annotated[float, Field(gt=1)] = 10000.0
     """The longest wavelength of positions over the shortest (2 pi tokens); 100 for short text."""
     tie: Literal["none", "target", "inputs", "all"] = "target"
@@ -236,6 +238,12 @@ class ModelConfig(Section):
             )
         if self.position_spread and self.relative_positions == "none":
             raise ValueError("position_spread needs relative_positions: there are no biases else")
+        if self.position_spread_layers and not (
+            self.position_spread and self.relative_positions == "layer"
+        ):
+            raise ValueError(
+                "position_spread_layers needs position_spread and relative_positions: layer"
+            )
         if not self.decoder_layers and self.tie != "all":
             raise ValueError("an encoder alone has one embedding matrix: tie = all")
         if self.width % 2 and self.positions != "none":

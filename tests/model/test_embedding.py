@@ -79,6 +79,19 @@ def test_first_biases_of_distances(make_model: Maker) -> None:
             assert table.std(0).tolist() == pytest.approx(expected, rel=0.3)
 
 
+def test_a_spread_of_the_lowest_layers(make_model: Maker) -> None:
+    model = make_model(
+        encoder_layers=3, relative_positions="layer", position_spread=(3.0, 3.0),
+        position_spread_layers=2,
+    )  # fmt: skip
+    low, middle, high = (table.std() for table in model.encoder_positions.parameters())
+    assert min(low, middle) > 2
+    assert high < 1
+
+
 def test_a_spread_of_biases_that_are_not_there() -> None:
     with pytest.raises(ValueError, match="position_spread needs relative_positions"):
         ModelConfig(position_spread=(0.0, 3.0))
+    for settings in ({"relative_positions": "layer"}, {"position_spread": (0.0, 3.0)}):
+        with pytest.raises(ValueError, match="position_spread"):
+            ModelConfig(position_spread_layers=2, **settings)

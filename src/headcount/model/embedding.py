@@ -50,15 +50,18 @@ class RelativePositions(nn.Module):
 
     Biases that begin near zero grow into windows that fall off with distance. With
     `config.position_spread` the later heads of a layer begin with distances of their own, drawn at
-    random, which training keeps, moves or drops; a single head begins as the first one.
+    random, which training keeps, moves or drops; a single head begins as the first one. Layers
+    from `config.position_spread_layers` on begin without.
     """
 
-    def __init__(self, config: ModelConfig, site: str) -> None:
+    def __init__(self, config: ModelConfig, site: str, layer: int = 0) -> None:
         super().__init__()
         self.both_ways = site == "enc"
         self.buckets, self.distance = config.position_buckets, config.position_distance
         self.table = nn.Parameter(torch.empty(self.buckets, config.heads_at(site)))
-        first, last = config.position_spread or (config.width**-0.5, config.width**-0.5)
+        first = last = config.width**-0.5
+        if config.position_spread and layer < (config.position_spread_layers or layer + 1):
+            first, last = config.position_spread
         nn.init.normal_(self.table).data.mul_(torch.linspace(first, last, self.table.shape[1]))
 
     def forward(self, length: int, heads: tuple[int, ...]) -> Tensor:
@@ -101,7 +104,7 @@ class RelativePositions(nn.Module):
 def relative_tables(config: ModelConfig, site: str, layers: int) -> nn.ModuleList:
     """The tables of position biases of a stack: none, one for all of its layers, or one each."""
     count = {"none": 0, "stack": 1, "layer": layers}[config.relative_positions]
-    return nn.ModuleList(RelativePositions(config, site) for _ in range(count))
+    return nn.ModuleList(RelativePositions(config, site, layer) for layer in range(count))
 
 
 def relative_to(tables: nn.ModuleList, layer: int) -> RelativePositions | None:
