@@ -273,7 +273,7 @@ def _held_by(
 def own_blocks(heads: Sequence[Head]) -> list[int]:
     """For each head or unit the index of its residual block; its own if that is not in the list."""
     places = {head: index for index, head in enumerate(heads)}
-    return [places.get(_block_of(head), index) for index, head in enumerate(heads)]
+    return [places.get(block_of(head), index) for index, head in enumerate(heads)]
 
 
 def block_values(values: Tensor, own_blocks: Sequence[int]) -> Tensor:
@@ -283,7 +283,7 @@ def block_values(values: Tensor, own_blocks: Sequence[int]) -> Tensor:
     return torch.where(alone, 1.0, values[own])
 
 
-def _block_of(head: Head) -> Head:
+def block_of(head: Head) -> Head:
     """The residual block that holds a head or a unit."""
     blocks = f"{stack_of(head.site)}_layers"
     if head.site in BLOCKS:

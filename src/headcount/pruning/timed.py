@@ -8,6 +8,7 @@ Wohlwend & Lei 2020), which rises while the model is too slow and falls while it
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ from headcount.files import read_lines
 from headcount.heads import BLOCKS, Head, HeadLayout
 from headcount.progress import Progress, silent
 from headcount.pruning.gates import HardConcreteGates
-from headcount.pruning.selection import Request
+from headcount.pruning.selection import Request, block_of
 
 if TYPE_CHECKING:
     from headcount.pruning.settings import PruneSettings
@@ -83,7 +84,8 @@ class TimedGates(HardConcreteGates):
         self.costs, self.layout, self.goal = costs, layout, 1 / speedup
         self._places, self._as_it_is = _places(self.heads, layout), sizes_of(layout)
         own = enumerate(self.blocks)
-        self._opens_with_units = {block for unit, block in own if unit != block}
+        opens_with_units = {block for unit, block in own if unit != block}
+        self._choices = [gate for gate in range(len(self.heads)) if gate not in opens_with_units]
 
     @classmethod
     def of(cls, request: Request) -> TimedGates:
@@ -125,17 +127,38 @@ class TimedGates(HardConcreteGates):
         That is where both gates are open: its own and that of its block, which opens with the first
         that it holds. What does not fit any more is left out, and the rest is tried all the same:
         where an engine fills up heads, some of them cost nothing.
+
+        A larger model is never faster, so what fits is taken many at a time; and one more unit of
+        a block costs as much as any other one, so the first that does not fit speaks for the rest.
         """
-        there = self.there(self.distribution.open_probability(self.logits.detach())).cpu()
+        there = self.there(self.distribution.open_probability(self.logits.detach())).tolist()
+        left = sorted(self._choices, key=lambda gate: -there[gate])
         chosen = torch.zeros(len(self.heads))
-        for gate in torch.sort(there, descending=True, stable=True).indices.tolist():
-            if gate in self._opens_with_units:
-                continue
-            before = chosen.clone()
-            chosen[[gate, self.blocks[gate]]] = 1.0
-            if float(self.costs.expected(self._sizes(chosen))) > self.goal * self.costs.full:
-                chosen = before
+        while left:
+            number = self._fitting(chosen, left)
+            chosen = self._with(chosen, left[:number])
+            block = block_of(self.heads[left[number]]) if number < len(left) else None
+            left = [gate for gate in left[number:] if block_of(self.heads[gate]) != block]
         return chosen.bool().to(self.device)
+
+    def _fitting(self, chosen: Tensor, gates: Sequence[int]) -> int:
+        """How many of the gates, from the first one on, may open besides those chosen `[heads]`."""
+
+        def too_many(number: int) -> bool:
+            sizes = self._sizes(self._with(chosen, gates[:number]))
+            return float(self.costs.expected(sizes)) > self.goal * self.costs.full
+
+        few, many = 0, 1
+        while many <= len(gates) and not too_many(many):
+            few, many = many, 2 * many
+        numbers = range(few + 1, min(many, len(gates) + 1))
+        return few + bisect_left(numbers, True, key=too_many)
+
+    def _with(self, chosen: Tensor, gates: Sequence[int]) -> Tensor:
+        """What is chosen, `[heads]`, with these gates and those of their blocks."""
+        more = chosen.clone()
+        more[[*gates, *(self.blocks[gate] for gate in gates)]] = 1.0
+        return more
 
     def settled(self) -> bool:
         """Whether, besides, the expected time is at its goal."""
