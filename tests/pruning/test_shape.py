@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,11 @@ from headcount.errors import UserError
 from headcount.heads import ALL_SITES, BLOCKS, SITES, UNIT_SITES, Head, HeadLayout
 from headcount.model.arithmetic import count_parameters, weights_of
 from headcount.model.gating import repacked
+from headcount.pruning import calibration
 from headcount.pruning.prune import prune
 from headcount.pruning.record import read_record
 from headcount.pruning.shape import best_layers, largest_shape
-from headcount.run import load_run
+from headcount.run import Run, load_run
 
 LAYOUT = HeadLayout.full(2, 3, 4, 4, units=(2, 2))
 
@@ -117,10 +120,17 @@ def test_a_speed_that_only_the_loss_of_everything_reaches(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_pruning_by_shape(baseline: Path, corpus: Path, tmp_path: Path) -> None:
+def test_a_pruning_by_shape(
+    baseline: Path, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     full = load_run(baseline)
     layout = full.model.heads
     price = prices(layout)
+
+    def clock(runs: Sequence[Run], *_: Any, **__: Any) -> list[float]:
+        return [price.seconds(run.model.heads) for run in runs]
+
+    monkeypatch.setattr(calibration, "time_runs", clock)
     run = prune(
         baseline, corpus, tmp_path / "small", speedup=1.5, by="shape", sites=ALL_SITES, updates=8,
         costs=price,

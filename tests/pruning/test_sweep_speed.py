@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import headcount.bench.costs as costs_module
-import headcount.pruning.timed as timed_module
+import headcount.pruning.calibration as calibration_module
 from headcount.cli import main
 from headcount.cli.prune_display import sweep_table
 from headcount.errors import UserError
@@ -38,7 +38,7 @@ def size(layout: HeadLayout) -> float:
 def timings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A clock that goes by size, so that nothing depends on the machine; and what used it."""
     used = []
-    for module in (costs_module, timed_module):
+    for module in (costs_module, calibration_module):
 
         def clock(runs: Sequence[Run], *_: Any, name: str = module.__name__, **__: Any):
             used.append(name.rsplit(".", 1)[-1])
@@ -86,7 +86,7 @@ def test_prices_are_measured_once_for_all(
         return sweep_items([], [], ["timed", "shape"], speedups=speedups, **COMMON)
 
     prune_sweep(baseline, corpus, tmp_path, items(1.2, 1.4))
-    assert timings == ["costs", *["timed"] * 4], "and each result was timed"
+    assert timings == ["costs", *["calibration"] * 8], "each first choice and result was timed"
     rows = prune_sweep(baseline, corpus, tmp_path, items(1.2, 1.3, 1.4))
     assert timings.count("costs") == 1, "a larger sweep has the same prices"
     lists = [read_record(tmp_path / item.name)["costs"] for item in items(1.2, 1.3, 1.4)]

@@ -170,6 +170,15 @@ class Costs:
             known.add("cross")  # both have one price
         return [site for site in holders(layout, sites) if site not in known]
 
+    def scaled(self, factor: float, layout: HeadLayout) -> Costs:
+        """All prices times a factor; the prediction for this layout stays what it is."""
+        block, unit = (
+            {site: factor * price for site, price in prices.items()}
+            for prices in (self.block, self.unit)
+        )
+        scaled = replace(self, block=block, unit=unit)
+        return replace(scaled, rest=self.rest + self.seconds(layout) - scaled.seconds(layout))
+
     def to_json(self) -> dict[str, Any]:
         """As `pruning.json` has it."""
         return asdict(self)
@@ -310,10 +319,4 @@ def _scaled(costs: Costs, layout: HeadLayout, smallest: HeadLayout, seconds: flo
     saved = costs.full - costs.seconds(smallest)
     if saved <= 0:
         return costs
-    factor = max(0.0, costs.full - seconds) / saved
-    block, unit = (
-        {site: factor * price for site, price in prices.items()}
-        for prices in (costs.block, costs.unit)
-    )
-    scaled = replace(costs, block=block, unit=unit)
-    return replace(scaled, rest=costs.rest + costs.full - scaled.seconds(layout))
+    return costs.scaled(max(0.0, costs.full - seconds) / saved, layout)

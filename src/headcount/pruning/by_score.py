@@ -49,10 +49,7 @@ class ScoredHeads(Selection):
         super().__init__(heads, device)
         self.updates, self.steps = updates, steps
         self.scores = torch.tensor([scores[head] for head in self.heads], dtype=torch.float64)
-        self._open = Quotas(self.heads, self.blocks, groups, budgets).best(self.scores)
-        order = torch.sort(self.scores, stable=True).indices.tolist()
-        self.closing = [i for i in order if not self._open[i]]
-        """Indices of the heads to close, in the order in which they are closed."""
+        self._keep(Quotas(self.heads, self.blocks, groups, budgets).best(self.scores))
         self._step = 0
 
     @classmethod
@@ -68,6 +65,13 @@ class ScoredHeads(Selection):
             updates=request.updates,
             steps=request.settings.steps,
         )
+
+    def _keep(self, is_open: Tensor) -> None:
+        """Let these heads stay: `[heads]`, boolean."""
+        self._open = is_open
+        order = torch.sort(self.scores, stable=True).indices.tolist()
+        self.closing = [i for i in order if not is_open[i]]
+        """Indices of the heads to close, in the order in which they are closed."""
 
     def begin(self, update: int) -> None:
         """Move to the step of this update."""

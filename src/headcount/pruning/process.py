@@ -25,6 +25,7 @@ from headcount.model.arithmetic import count_parameters, weights_of
 from headcount.model.gating import gated, masked, remove_heads
 from headcount.model.transformer import Transformer
 from headcount.progress import Progress
+from headcount.pruning.calibration import calibrate, current_costs
 from headcount.pruning.objective import SETTLED, GatedObjective, train_parts
 from headcount.pruning.record import Record, read_record, remarks_on, write_record
 from headcount.pruning.settings import PruneSettings, make_selection
@@ -111,6 +112,7 @@ class Pruning:
     ) -> None:
         """`settings` are resolved; the model of `source` is trained in place."""
         self.settings, self.record, self.workers = settings, record, workers
+        self.train, self.progress = train, progress
         config = data_config(source.config, train)
         training = settings.training(config.training, source.folder)
         config = config.model_copy(update={"training": training})
@@ -147,6 +149,8 @@ class Pruning:
         """
         if "before" not in self.record and not self.settings.from_scratch:
             self._note(before=evaluate_run(self.target, self.prepared.dev, self.workers))
+        if not self.settings.method.learned:
+            self._calibrate()  # before anything is masked; what training decides comes later
         progress = self._choose()
         if not self.objective.fixed:
             self._fix(progress.update)
@@ -166,11 +170,30 @@ class Pruning:
         else:
             self.trainer.load_objective(checkpoint)
             if self.objective.fixed:  # the checkpoint is of a model without the closed heads
+                self._calibrate()
                 self._go_on_with(remove_heads(self.target.model, self.objective.selection.closed()))
             self.trainer.load(checkpoint)
         if self.objective.fixed:
             return replace(self.trainer.progress, stopped=SETTLED)
         return self.trainer.run()
+
+    def _calibrate(self) -> None:
+        """With a target in time: time the model that was chosen, and choose once more.
+
+        Only once: the prices that follow are in `pruning.json`, for a resumed pruning and for all
+        processes. A pruning that an earlier version has begun goes on without them.
+        """
+        selection, record = self.objective.selection, self.record
+        if not record.get("costs") or "calibrated" not in record:
+            return
+        if record["calibrated"] is None and self.workers.leader:
+            sites, costs = self.settings.sites, current_costs(record)
+            chosen = self.target.model.heads.keeping(selection.kept(), sites)
+            found = calibrate(self.target, chosen, sites, self.train, costs, self.progress)
+            self._note(calibrated=found.to_json())
+        self.workers.wait()
+        record["calibrated"] = read_record(self.target.folder)["calibrated"]
+        selection.reprice(current_costs(record))
 
     def _warn_of_doubts(self) -> None:
         """Warn before the first update if there are too few to choose heads."""
@@ -227,6 +250,8 @@ class Pruning:
     def _fix(self, update: int) -> None:
         """Make gates binary, note what that costs in loss and BLEU, and cut closed heads out."""
         model, selection = self.target.model.eval(), self.objective.selection
+        if self.settings.method.learned:
+            self._calibrate()
         # The line belongs to the next update: if that update is repeated, so is the choice.
         line: dict[str, Any] = {"kind": "decided", "update": update + 1, "chosen_in": update}
         if selection.relaxed:

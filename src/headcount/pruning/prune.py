@@ -10,6 +10,7 @@ from headcount.bench.costs import Costs
 from headcount.distribution import Workers, connect
 from headcount.files import owned
 from headcount.progress import Progress, silent
+from headcount.pruning.calibration import compare_speed
 from headcount.pruning.process import Pruning, check_corpus, close, warn
 from headcount.pruning.record import (
     forgotten_if_refused,
@@ -27,7 +28,7 @@ from headcount.pruning.settings import (
     even_remarks,
     make_settings,
 )
-from headcount.pruning.timed import compare_speed, known_costs
+from headcount.pruning.timed import known_costs
 from headcount.run import Run, load_run, regroup
 from headcount.training.distillation import load_teacher
 from headcount.training.train import Observer

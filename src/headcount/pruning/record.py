@@ -21,6 +21,7 @@ from headcount.errors import UserError
 from headcount.files import parsing, read_json, require_file, write_json
 from headcount.heads import kind_of
 from headcount.model.arithmetic import count_parameters
+from headcount.pruning.calibration import Calibration
 from headcount.pruning.methods import canonical
 from headcount.pruning.settings import PruneSettings
 from headcount.run import PRUNING, WEIGHTS, Run, resolve_run
@@ -82,6 +83,7 @@ class _Begun(BaseModel):
     before: dict[str, Number] = {}
     teacher: _Teacher | None = None
     costs: Costs | None = None
+    calibrated: Calibration | None = None
     speed: _Speed | None = None
 
 
@@ -119,6 +121,7 @@ def new_record(
         },
         "teacher": None if teacher is None else {"run": str(teacher), "weights": _hash(teacher)},
         "costs": None if costs is None else costs.to_json(),
+        "calibrated": None,
     }
 
 
@@ -185,19 +188,20 @@ def is_finished(folder: Path) -> bool:
 
 
 SLOWER = 0.05
-"""A model is clearly slower than promised if it misses by more than this share."""
+"""A model is clearly slower than was asked for if it misses by more than this share."""
 
 
 def speed_remarks(record: Record) -> list[str]:
-    """Whether a pruning to a target in time has clearly missed what its prices promised."""
+    """Whether a pruning to a target in time has clearly missed it."""
     speed, costs = record.get("speed"), record.get("costs")
-    if not speed or not costs or speed["measured"] >= (1 - SLOWER) * speed["promised"]:
+    if not speed or not costs or speed["measured"] >= (1 - SLOWER) * speed["asked"]:
         return []
     return [
-        f"The pruned run was measured to be {speed['measured']:.2f} times as fast, but its price"
-        f" list promised {speed['promised']:.2f}: other work on the machine disturbs either figure,"
-        f" and prices fit only roughly (half of everything: {costs['error']:+.0%}). Time"
-        " both runs again on an idle machine with `headcount bench`."
+        f"The pruned run was measured to be {speed['measured']:.2f} times as fast, but"
+        f" {speed['asked']:g} was asked for and {speed['promised']:.2f} promised by its price list:"
+        " other work on the machine disturbs either figure, and prices fit only roughly (half of"
+        f" everything: {costs['error']:+.0%}). Time both runs again on an idle machine with"
+        " `headcount bench`."
     ]
 
 

@@ -91,6 +91,9 @@ class Selection(ABC):
         """What is added to the mean loss of the update that was begun."""
         return None
 
+    def reprice(self, costs: Costs) -> None:  # noqa: B027
+        """Choose by other prices from here on; for methods that go by time."""
+
     def settled(self) -> bool:
         """Whether the choice is unlikely to change any more."""
         return False

@@ -9,9 +9,11 @@ keep the most weights in the time that is allowed. Then scores decide which ones
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
+
+import torch
 
 from headcount.bench.costs import HOLDERS, Costs
 from headcount.errors import UserError
@@ -39,34 +41,59 @@ ROUNDING = 1e-4
 class ShapedHeads(ScoredHeads):
     """Keeps what the largest shape has room for; the rest is masked in steps, as by any score."""
 
+    def __init__(
+        self,
+        heads: Sequence[Head],
+        device: torch.device,
+        largest: Callable[[Costs], Collection[Head] | None],
+        costs: Costs,
+        *,
+        scores: Mapping[Head, float],
+        updates: int,
+        steps: int,
+    ) -> None:
+        """`largest` is what stays by some prices; None where no shape is fast enough."""
+        # Without budgets nothing stays until `reprice` finds a shape.
+        super().__init__(heads, device, (), (), scores=scores, updates=updates, steps=steps)
+        self._largest = largest
+        self.reprice(costs)
+
     @classmethod
     def of(cls, request: Request) -> ShapedHeads:
         """The heads of a pruning with a speed-up; stops where no shape is fast enough."""
-        settings = request.settings
-        assert request.layout is not None
-        assert request.costs is not None
-        assert request.weights is not None
-        assert request.scores is not None
-        speedup = settings.speedup or 1.0
-        shape = largest_shape(
-            request.layout, settings.sites, request.costs, speedup, request.weights, request.scores
+        settings, layout, scores = request.settings, request.layout, request.scores
+        costs, weights, speedup = request.costs, request.weights, settings.speedup or 1.0
+        assert layout is not None
+        assert costs is not None
+        assert weights is not None
+        assert scores is not None
+
+        def largest(costs: Costs) -> list[Head] | None:
+            return largest_shape(layout, settings.sites, costs, speedup, weights, scores)
+
+        shaped = cls(
+            request.heads,
+            request.device,
+            largest,
+            costs,
+            scores=scores,
+            updates=request.updates,
+            steps=settings.steps,
         )
-        if shape is None:
+        if not shaped.kept():
             raise UserError(
                 f"--speedup {speedup:g} --by shape: even the smallest shape at"
                 f" {','.join(settings.sites)} is slower.",
                 "Ask for less, or leave --by out; without --sites all of them are pruned.",
             )
-        kept = set(shape)
-        return cls(
-            request.heads,
-            request.device,
-            [[index] for index in range(len(request.heads))],
-            [int(head in kept) for head in request.heads],
-            scores=request.scores,
-            updates=request.updates,
-            steps=settings.steps,
-        )
+        return shaped
+
+    def reprice(self, costs: Costs) -> None:
+        """Keep the largest shape by these prices; what was kept before if none is fast enough."""
+        shape = self._largest(costs)
+        if shape is not None:
+            kept = set(shape)
+            self._keep(torch.tensor([head in kept for head in self.heads]))
 
 
 def shape_scores(
@@ -108,7 +135,7 @@ def largest_shape(
         if (full - saved - more) * speedup > costs.full * (1 + ROUNDING):
             continue
         kept = [*encoder, *decoder]
-        if costs.speedup(layout.keeping(kept, sites)) >= speedup:
+        if costs.seconds(layout.keeping(kept, sites)) * speedup <= costs.full:
             return kept
     return None
 

@@ -9,15 +9,14 @@ Wohlwend & Lei 2020), which rises while the model is too slow and falls while it
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from headcount.bench.costs import Costs, Place, Size, Sizes, least, measure_costs, sizes_of
-from headcount.bench.engines import time_runs
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import corpus_of_run
 from headcount.errors import UserError
@@ -39,6 +38,9 @@ STIFFNESS = 40.0
 
 CLOSE = 0.01
 """The expected time is at its goal when it is no further away than this share of the full time."""
+
+SENTENCES = 64
+"""What is timed at least: fewer make a model's time depend on which ones they are."""
 
 ASK_FOR_LESS = (
     "Ask for less, or leave --sites out for all of them; if the machine was busy, the times are"
@@ -104,6 +106,10 @@ class TimedGates(HardConcreteGates):
             patience=request.updates if settings.from_scratch else settings.patience,
             start=settings.start,
         )
+
+    def reprice(self, costs: Costs) -> None:
+        """Go by these prices from here on."""
+        self.costs = costs
 
     def begin(self, update: int) -> None:
         """Draw the noise, and raise or lower the price of time."""
@@ -269,30 +275,6 @@ def timed_sentences(run: Run, train: Path, batch: int) -> list[list[int]]:
     corpus = corpus_of_run(train, data.source, data.target)
     lines = [line for line in read_lines(corpus.path("dev", "source")) if line.strip()]
     most = run.config.model.max_positions - 1
-    lines = spread(lines, max(16, 2 * batch))
+    lines = spread(lines, max(SENTENCES, 2 * batch))
     encoded = [run.source_tokenizer.encode(line)[:most] for line in lines]
     return [tokens for tokens in encoded if tokens]
-
-
-def compare_speed(
-    before: Run,
-    after: Run,
-    train: Path,
-    record: Mapping[str, Any],
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """What was asked for, promised and measured, in times the speed of the run before."""
-    costs = Costs(**record["costs"])
-    how = {"engine": costs.engine, "batch": costs.batch, "beam": costs.beam}
-    sources = timed_sentences(before, train, costs.batch)
-    seconds = time_runs(
-        [before, after], sources, costs.engine, batch=costs.batch, beam=costs.beam,
-        length=costs.length, rounds=20, progress=progress,
-    )  # fmt: skip
-    return {
-        **how,
-        "asked": record["settings"]["speedup"],
-        "promised": costs.speedup(after.model.heads),
-        "measured": seconds[0] / seconds[1],
-        "seconds": seconds,
-    }
