@@ -285,13 +285,15 @@ def _differences(section: str, before: Config, now: Config) -> Iterator[tuple[st
 DECODER_SHAPE = ("decoder_layers", "decoder_heads", "decoder_head_width", "decoder_ff_width")
 
 
-def _with_whole_decoder(config: Config) -> Config:
-    """The same model with all numbers of its decoder written out: null equals its default."""
+def _comparable(config: Config) -> Config:
+    """The same model with its decoder's numbers written out, without what only begins weights."""
     model = config.model
     shape = {
         "decoder_heads": model.heads_at("dec"),
         "decoder_head_width": model.head_width_at("dec"),
         "decoder_ff_width": model.ff_width_at("dec_ff"),
+        "position_spread": None,
+        "position_spread_layers": None,
     }
     return config.model_copy(update={"model": model.model_copy(update=shape)})
 
@@ -312,9 +314,7 @@ def _starting_point(folder: Path | str, config: Config) -> Run:
             "A run with an embedding matrix for each side can begin anew on the target side.",
         )
     allowed = DECODER_SHAPE if both_decode else ()
-    for key, difference in _differences(
-        "model", _with_whole_decoder(run.config), _with_whole_decoder(config)
-    ):
+    for key, difference in _differences("model", _comparable(run.config), _comparable(config)):
         if key not in allowed:
             raise UserError(
                 f"{folder} has another {difference}.",
@@ -325,7 +325,7 @@ def _starting_point(folder: Path | str, config: Config) -> Run:
 
 def _other_decoder(begun: Run, config: Config) -> list[str]:
     """In what the recipe's decoder differs from that of the run that a training begins with."""
-    both = _with_whole_decoder(begun.config), _with_whole_decoder(config)
+    both = _comparable(begun.config), _comparable(config)
     return [difference for _, difference in _differences("model", *both)]
 
 
