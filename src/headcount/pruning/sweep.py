@@ -206,7 +206,7 @@ def _priced(
 ) -> list[Item]:
     """The items; those with a speed-up have one price list, which the first rank has measured.
 
-    So their sizes can be compared, and nothing is timed while another pruning trains beside it.
+    So their sizes can be compared, and no list is measured while another pruning trains beside it.
     """
     priced, known = list(items), _read_prices(out)
     if all(settings.speedup is None for settings in resolved):
