@@ -206,6 +206,8 @@ def test_held_positions_stay_while_all_else_trains(make_config: Make, tmp_path: 
     same = {name for name in before if torch.equal(before[name], after[name])}
     assert same == {f"encoder_positions.{layer}.table" for layer in range(2)}
     train(config(2, held=True), tmp_path / "parts", start_from=tmp_path / "first")
+    with pytest.raises(UserError, match=r"another training\.hold_positions \(True, now False\)"):
+        train(config(4, held=False), tmp_path / "parts", resume=True)
     train(config(4, held=True), tmp_path / "parts", resume=True)
     assert_same(after, weights(tmp_path / "parts"))
 

@@ -234,6 +234,12 @@ def _check_folder(config: Config, out: Path, resume: bool) -> None:
                 f"{out} was begun with another {difference}.",
                 "Resume with the same recipe, or choose another --out.",
             )
+    for key, difference in _differences("training", before, config):
+        if key == "hold_positions" and list_checkpoints(out):  # Adam has other parameters then
+            raise UserError(
+                f"{out} was begun with another {difference}.",
+                "Resume with the same recipe, or let another --out begin with it (--start-from).",
+            )
 
 
 OPEN_AT_THE_END = (
@@ -286,16 +292,16 @@ DECODER_SHAPE = ("decoder_layers", "decoder_heads", "decoder_head_width", "decod
 
 
 def _comparable(config: Config) -> Config:
-    """The same model with its decoder's numbers written out, without what only begins weights."""
+    """The same model with its decoder's numbers written out, without what sets first weights."""
     model = config.model
-    shape = {
+    update = {
         "decoder_heads": model.heads_at("dec"),
         "decoder_head_width": model.head_width_at("dec"),
         "decoder_ff_width": model.ff_width_at("dec_ff"),
         "position_spread": None,
         "position_spread_layers": None,
     }
-    return config.model_copy(update={"model": model.model_copy(update=shape)})
+    return config.model_copy(update={"model": model.model_copy(update=update)})
 
 
 def _starting_point(folder: Path | str, config: Config) -> Run:
