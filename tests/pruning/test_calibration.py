@@ -83,17 +83,17 @@ def test_fitted_prices_are_right_for_the_chosen_model_and_one_more(off: float) -
     costs = planted(LAYOUT)
     chosen = LAYOUT.keeping(timed_gates(costs, 1.5).kept(), ALL_SITES)
     speedup = off * costs.speedup(chosen)
-    found = fitted(costs, LAYOUT, chosen, ALL_SITES, speedup)
-    assert found.speedup(chosen) == pytest.approx(speedup, rel=1e-5)
+    prices = fitted(costs, LAYOUT, chosen, ALL_SITES, speedup)
+    assert prices.speedup(chosen) == pytest.approx(speedup, rel=1e-5)
     smallest = least(LAYOUT, ALL_SITES)
     other = LAYOUT if off > 1 else smallest
-    assert found.seconds(other) == pytest.approx(costs.seconds(other), rel=1e-5)
-    factor = found.unit["enc"] / costs.unit["enc"]
+    assert prices.seconds(other) == pytest.approx(costs.seconds(other), rel=1e-5)
+    factor = prices.unit["enc"] / costs.unit["enc"]
     assert factor > 1
     for name in ("unit", "block"):
         expected = {site: factor * price for site, price in getattr(costs, name).items()}
-        assert getattr(found, name) == pytest.approx(expected)
-    assert found.full == costs.full
+        assert getattr(prices, name) == pytest.approx(expected)
+    assert prices.full == costs.full
 
 
 @pytest.mark.parametrize("speedup", [0.01, 0.9, 30.0, math.inf])
@@ -101,10 +101,10 @@ def test_times_that_no_model_can_have_are_noise(speedup: float) -> None:
     """They count as the full model's time, or as that of the one without anything at the sites."""
     costs = planted(LAYOUT)
     chosen = LAYOUT.keeping(timed_gates(costs, 1.4).kept(), ALL_SITES)
-    found = fitted(costs, LAYOUT, chosen, ALL_SITES, speedup)
+    prices = fitted(costs, LAYOUT, chosen, ALL_SITES, speedup)
     nearest = LAYOUT if speedup < 1 else least(LAYOUT, ALL_SITES)
-    assert found.seconds(chosen) == pytest.approx(costs.seconds(nearest), rel=1e-5)
-    again = timed_gates(found, 1.4).kept()
+    assert prices.seconds(chosen) == pytest.approx(costs.seconds(nearest), rel=1e-5)
+    again = timed_gates(prices, 1.4).kept()
     assert 0 < len(again) < len(LAYOUT.heads(ALL_SITES))
 
 
@@ -113,9 +113,9 @@ def test_there_is_nothing_to_fit_where_everything_or_nothing_stays(speedup: floa
     costs = planted(LAYOUT)
     nothing = least(LAYOUT, ALL_SITES)
     assert fitted(costs, LAYOUT, nothing, ALL_SITES, speedup) == costs
-    found = fitted(costs, LAYOUT, LAYOUT, ALL_SITES, speedup)
-    assert found.seconds(LAYOUT) == pytest.approx(costs.full)
-    assert found.seconds(nothing) == pytest.approx(costs.seconds(nothing))
+    prices = fitted(costs, LAYOUT, LAYOUT, ALL_SITES, speedup)
+    assert prices.seconds(LAYOUT) == pytest.approx(costs.full)
+    assert prices.seconds(nothing) == pytest.approx(costs.seconds(nothing))
     free = replace(costs, block={}, unit={}, rest=costs.full)  # parts that cost nothing
     assert fitted(free, LAYOUT, nothing, ALL_SITES, speedup) == free
 
@@ -148,14 +148,15 @@ def test_shapes_stay_as_they_are_where_none_is_fast_enough() -> None:
     costs = planted(LAYOUT)
     shaped = shaped_heads(costs, 1.3)
     before = shaped.kept()
+    assert before
     shaped.reprice(replace(costs, rest=100.0))
     assert shaped.kept() == before
 
 
-GIVEN = {"updates": 10, "finetune": 3, "bleu_sentences": 4, "gate_learning_rate": 0.5}
+QUICK = {"updates": 10, "finetune": 3, "bleu_sentences": 4, "gate_learning_rate": 0.5}
 WAYS = {
-    "timed": {**GIVEN, "speedup": 1.3, "by": "timed", "ff_block": 2},
-    "shape": {**GIVEN, "speedup": 1.3, "by": "shape", "ff_block": 2},
+    "timed": {**QUICK, "speedup": 1.3, "by": "timed", "ff_block": 2},
+    "shape": {**QUICK, "speedup": 1.3, "by": "shape", "ff_block": 2},
 }
 
 
@@ -206,8 +207,8 @@ def whole(
     with pytest.MonkeyPatch.context() as patch:
         for module in (costs_module, calibration):
             patch.setattr(module, "time_runs", clock)
-        for way, given in WAYS.items():
-            prune(baseline, corpus, folder / way, **given)
+        for way, settings in WAYS.items():
+            prune(baseline, corpus, folder / way, **settings)
     return {way: folder / way for way in WAYS}
 
 

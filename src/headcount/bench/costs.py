@@ -31,6 +31,13 @@ from headcount.translation import translate_tokens
 HOLDERS = (*SITES, *UNIT_SITES)
 """The sites whose blocks hold something: heads or units."""
 
+ROUNDING = 1e-4
+"""How far predicted times that should be equal may be apart, as a share of the full model's.
+
+Sums are in single precision. A model with a head more or less differs by far more, unless heads
+cost nothing in its engine.
+"""
+
 Place = tuple[str, int]
 """A site of `HOLDERS` and a layer: one residual block."""
 

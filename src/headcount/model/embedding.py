@@ -50,8 +50,8 @@ class RelativePositions(nn.Module):
 
     Biases that begin near zero grow into windows that fall off with distance. With
     `config.position_spread` the later heads of a layer begin with distances of their own, drawn at
-    random, which training keeps, moves or drops; a single head begins as the first one. Layers
-    from `config.position_spread_layers` on begin without.
+    random, which training keeps, moves or drops; a single head begins as the first one. With
+    `config.position_spread_layers` only so many of the lowest layers begin like that.
     """
 
     def __init__(self, config: ModelConfig, site: str, layer: int = 0) -> None:
@@ -60,7 +60,8 @@ class RelativePositions(nn.Module):
         self.buckets, self.distance = config.position_buckets, config.position_distance
         self.table = nn.Parameter(torch.empty(self.buckets, config.heads_at(site)))
         first = last = config.width**-0.5
-        if config.position_spread and layer < (config.position_spread_layers or layer + 1):
+        spread_layers = config.position_spread_layers
+        if config.position_spread and (spread_layers is None or layer < spread_layers):
             first, last = config.position_spread
         nn.init.normal_(self.table).data.mul_(torch.linspace(first, last, self.table.shape[1]))
 

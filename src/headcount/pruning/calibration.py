@@ -1,8 +1,8 @@
-"""How fast the model really is that a pruning to a target in time has chosen: timed, not priced.
+"""A target in time is checked once: the model that was chosen is timed, and prices fitted to that.
 
 A price list takes time to be a sum over parts (`bench.costs`), which it is only roughly. So the
 model that was chosen is timed itself, with everything else really removed. Then prices are brought
-to what was measured, and the pruning chooses once more. At the end the result is timed again.
+to what was measured, and the pruning chooses once more. At the end the result is timed as well.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from headcount.bench.costs import Costs, least
+from headcount.bench.costs import ROUNDING, Costs, least
 from headcount.bench.engines import time_runs
 from headcount.heads import HeadLayout
 from headcount.model.gating import with_layout
 from headcount.progress import Progress, silent
-from headcount.pruning.timed import ROUNDING, timed_sentences
+from headcount.pruning.timed import timed_sentences
 from headcount.run import Run
 
 ROUNDS = 20
-"""Two models are timed for more rounds than the many of a price list."""
+"""More than for a price list, since there are only two models to time."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Calibration:
     """What came of timing the model that was chosen first.
 
     heads     its layout
-    promised  how many times as fast as the full model it was to be, and `measured`: how many it is
-    costs     the prices that follow
+    promised  how many times as fast as the full model it was by the first prices
+    measured  how many times as fast it is
+    costs     the prices that follow; their `error` is still that of the first ones
     """
 
     heads: dict[str, list[list[int]]]

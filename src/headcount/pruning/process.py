@@ -189,8 +189,8 @@ class Pruning:
         if record["calibrated"] is None and self.workers.leader:
             sites, costs = self.settings.sites, current_costs(record)
             chosen = self.target.model.heads.keeping(selection.kept(), sites)
-            found = calibrate(self.target, chosen, sites, self.train, costs, self.progress)
-            self._note(calibrated=found.to_json())
+            timed = calibrate(self.target, chosen, sites, self.train, costs, self.progress)
+            self._note(calibrated=timed.to_json())
         self.workers.wait()
         record["calibrated"] = read_record(self.target.folder)["calibrated"]
         selection.reprice(current_costs(record))

@@ -275,8 +275,8 @@ def _held_by(
 
 def own_blocks(heads: Sequence[Head]) -> list[int]:
     """For each head or unit the index of its residual block; its own if that is not in the list."""
-    places = {head: index for index, head in enumerate(heads)}
-    return [places.get(block_of(head), index) for index, head in enumerate(heads)]
+    indices = {head: index for index, head in enumerate(heads)}
+    return [indices.get(block_of(head), index) for index, head in enumerate(heads)]
 
 
 def block_values(values: Tensor, own_blocks: Sequence[int]) -> Tensor:

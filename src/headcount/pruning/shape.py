@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from headcount.bench.costs import HOLDERS, Costs
+from headcount.bench.costs import HOLDERS, ROUNDING, Costs
 from headcount.errors import UserError
 from headcount.heads import BLOCKS, SITES, Head, HeadLayout
 from headcount.progress import Progress
@@ -33,9 +33,6 @@ MEASURE = "gradient"
 
 STEPS = 4
 """Heads and units of a layer stay in steps of a quarter."""
-
-ROUNDING = 1e-4
-"""How far a sum of what two stacks save may be from what the model saves, as a share of it."""
 
 
 class ShapedHeads(ScoredHeads):

@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from headcount.bench.costs import Costs, Place, Size, Sizes, least, measure_costs, sizes_of
+from headcount.bench.costs import (
+    ROUNDING,
+    Costs,
+    Place,
+    Size,
+    Sizes,
+    least,
+    measure_costs,
+    sizes_of,
+)
 from headcount.data.cleaning import spread
 from headcount.data.corpus_folder import corpus_of_run
 from headcount.errors import UserError
@@ -40,20 +49,13 @@ CLOSE = 0.01
 """The expected time is at its goal when it is no further away than this share of the full time."""
 
 SENTENCES = 64
-"""What is timed at least: fewer make a model's time depend on which ones they are."""
+"""At least so many are timed: with fewer, a model's time depends on which ones they are."""
 
 ASK_FOR_LESS = (
     "Ask for less, or leave --sites out for all of them; if the machine was busy, the times are"
     " rough: measure again when it is idle."
 )
 """What to do about a speed-up that is out of reach."""
-
-ROUNDING = 1e-4
-"""How far a sum of prices may be from the measured time of its model, as a share of it.
-
-`measure_costs` makes both equal but for single precision. A model with a head more or less differs
-by far more, unless heads cost nothing in its engine.
-"""
 
 
 class TimedGates(HardConcreteGates):
