@@ -52,6 +52,12 @@ def test_default_sites(given: dict[str, Any], sites: tuple[str, ...]) -> None:
     assert make_settings(**{"sites": None} | given).resolved(config_of()).sites == sites
 
 
+def test_pruning_trains_positions_that_a_training_held() -> None:
+    baseline = config_of().training.model_copy(update={"hold_positions": True})
+    settings = make_settings(keep=3).resolved(config_of())
+    assert not settings.training(baseline, Path("run")).hold_positions
+
+
 def test_a_speedup_is_looked_for_wherever_the_run_has_something(layout: HeadLayout) -> None:
     settings = make_settings(speedup=1.5)
     alone = settings.resolved(config_of(decoder_layers=0))

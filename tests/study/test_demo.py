@@ -82,7 +82,9 @@ def test_the_first_look_needs_neither_a_download_nor_a_parser(run_folder: Path) 
     lines = list(first_look(run_folder))
     assert [line.split("  →  ")[0] for line in lines[:2]] == list(SENTENCES)
     assert "on 300 sentences" in lines[2]
-    assert len(lines) > 3
+    other = next(number for number, line in enumerate(lines) if "demo-ru" in line)
+    assert 3 < other < len(lines) - 1
+    assert any("positional: enc." in line for line in lines[other:])
     assert not (run_folder / "analysis" / "roles.json").exists()
 
 

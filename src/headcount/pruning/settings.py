@@ -271,6 +271,7 @@ class PruneSettings(Section):
         return baseline.model_copy(
             update={
                 "seed": self.seed,
+                "hold_positions": False,  # pruning trains all of the encoder
                 "updates": updates,
                 "batch_tokens": tokens,
                 "precision": self.precision or baseline.precision,

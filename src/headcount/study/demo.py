@@ -82,15 +82,19 @@ def first_look(run: Path) -> Iterator[str]:
     for english, french in zip(SENTENCES, translate_lines(model, SENTENCES), strict=True):
         yield f"{english}  →  {french}"
     trees = "".join(format_sentence(sentence) for sentence, _ in generate(LOOKED_AT))
+    looks = {
+        f"A first look at its encoder heads, on {LOOKED_AT} sentences made by a small grammar"
+        " (real text follows):": model,
+        "The other model in the package, into Russian (demo-ru), on the same sentences:": load_run(
+            SHIPPED["demo-ru"]
+        ),
+    }
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "first-look.conllu"
         path.write_text(trees, encoding="utf-8")
-        roles = name_roles(model, conllu=path)
-    yield (
-        f"A first look at its encoder heads, on {LOOKED_AT} sentences made by a small grammar"
-        " (real text follows):"
-    )
-    yield from heads_by_name(roles)
+        for line, looked_at in looks.items():
+            yield line
+            yield from heads_by_name(name_roles(looked_at, conllu=path))
 
 
 def heads_by_name(roles: Roles) -> list[str]:
