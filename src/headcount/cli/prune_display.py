@@ -71,9 +71,9 @@ def plan_lines(plan: Plan) -> str:
         )
     elif plan.asked is not None:
         lines.append(
-            f"{plan.asked:g} times as fast can be reached: an even pruning may keep"
-            f" {plan.percent} % of everything, as in the column keep. --speedup chooses for itself"
-            " what to keep at each site."
+            f"{plan.asked:g} times as fast can be reached: an even pruning may keep up to"
+            f" {plan.percent} % of everything; rounded down at each site, that is the column keep."
+            " --speedup chooses for itself what to keep."
         )
     return "\n".join(lines)
 

@@ -91,7 +91,8 @@ def load_corpus(folder: Path, pair: str | None = None, check: bool = True) -> Co
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise UserError(
-            f"{folder} {what}.", "Give a corpus folder, as `headcount data` makes them."
+            f"{folder} {what}.",
+            "Give a corpus folder: `headcount data` makes one, `headcount data own` of your text.",
         )
     description: dict[str, Any] = {}
     if (folder / DESCRIPTION).exists():

@@ -52,7 +52,7 @@ SENTENCES = 64
 """At least so many are timed: with fewer, a model's time depends on which ones they are."""
 
 ASK_FOR_LESS = (
-    "Ask for less, or leave --sites out for all of them; if the machine was busy, the times are"
+    "Ask for less, or for more --sites (without it: all); if the machine was busy, the times are"
     " rough: measure again when it is idle."
 )
 """What to do about a speed-up that is out of reach."""
